@@ -15,7 +15,7 @@ from neusight_onnx.backward import as_trained, make_training, train
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, Normalization, Reduction, TensorSpec
-from neusight_onnx.laws.analytic import analytic_estimate
+from neusight_onnx.laws.analytic.estimate import analytic_estimate
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.views import Order
 

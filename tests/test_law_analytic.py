@@ -30,7 +30,8 @@ from neusight_onnx.kernels import (
     Transfer,
     TreeWalk,
 )
-from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate, kernel_work, pipe_flops_per_s
+from neusight_onnx.laws.analytic.estimate import HALF_WIDTH_LOG, analytic_estimate, kernel_work
+from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s
 
 FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16

@@ -13,7 +13,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernel_formats import predictor_label
 from neusight_onnx.kernels import Attention, Kernel, TensorSpec
-from neusight_onnx.laws.analytic import analytic_estimate
+from neusight_onnx.laws.analytic.estimate import analytic_estimate
 from neusight_onnx.laws.attention.kernel_choice import OTHER_KERNELS_LOG_SD
 from neusight_onnx.laws.attention.law import ATTENTION, CUDNN_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.laws.attention.rates import stream_fraction

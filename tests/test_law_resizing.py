@@ -10,7 +10,7 @@ from graphs import inferred
 from neusight_onnx import load_gpu
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Movement
-from neusight_onnx.laws.analytic import analytic_estimate
+from neusight_onnx.laws.analytic.estimate import analytic_estimate
 from neusight_onnx.laws.resizing import resize_us
 from neusight_onnx.lowering.layouts import with_layouts
 from neusight_onnx.preparation import works_of

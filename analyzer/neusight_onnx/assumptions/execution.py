@@ -10,7 +10,7 @@ from neusight_onnx.assembly import Placed
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Transfer
-from neusight_onnx.laws.analytic import PIPE_FALLBACK
+from neusight_onnx.laws.analytic.pipes import PIPE_FALLBACK
 from neusight_onnx.laws.host import (
     HOST_BYTES_PER_S,
     HOST_FLOPS_PER_S,

@@ -118,7 +118,7 @@ def _on_fp32_lanes(
     none was measured, are taken the same way from those in float32: the analytic law, which knows no algorithm but the
     direct one, had them take twice as long as in float32.
     """
-    from neusight_onnx.laws.analytic import pipe_flops_per_s
+    from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s
 
     if kernel.dtype is not DataType.FLOAT16 or isinstance(kernel, Attention):  # bfloat16 came with its units
         return None
@@ -181,7 +181,7 @@ def _law_alone(predictor: Predictor) -> Predictor:
     gets wrong of a format it gets wrong of all its kernels, which left-out GPUs don't show: they err in common as much
     as kernels do that have an analytic estimate.
     """
-    from neusight_onnx.laws.analytic import LEVEL_SHARE
+    from neusight_onnx.laws.analytic.estimate import LEVEL_SHARE
 
     interval, amd_interval = (
         replace(widths, unseen_level_share=max(widths.unseen_level_share, LEVEL_SHARE))

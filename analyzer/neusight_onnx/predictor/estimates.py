@@ -230,7 +230,7 @@ def _in_fp32(kernel: Kernel) -> Kernel:
 
 def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
     """What the analytic law says of kernels that have no predictor; its interval is a judgement."""
-    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
+    from neusight_onnx.laws.analytic.estimate import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
     from neusight_onnx.laws.host import HOST_HALF_WIDTH_LOG
 
     law = analytic_estimate(kernels, gpu)

@@ -155,7 +155,7 @@ def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv | 
 def _least_fp32_us(kernel: Gemm | Conv | Recurrent, gpu: GpuSpec) -> float:
     """What FP32's units need at their peak for a kernel's multiply-adds, below which no prediction of it lies; 0 where
     other kernels may stand for it."""
-    from neusight_onnx.laws.analytic import pipe_flops_per_s
+    from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s
     from neusight_onnx.laws.conv import WINOGRAD_SAVING
 
     if isinstance(kernel, Recurrent) or (isinstance(kernel, Gemm) and kernel.b_dtype is not None):
@@ -251,7 +251,7 @@ def _backward(kernel: Attention, forward: Prediction, keeping_all: Prediction) -
 
     ``keeping_all``: forwards without dropout, whose numbers are drawn once backwards, too.
     """
-    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE
+    from neusight_onnx.laws.analytic.estimate import HALF_WIDTH_LOG, LEVEL_SHARE
 
     factor = ATTENTION_BACKWARD * kernel.macs / max(_forward_of(kernel).macs, 1)
     latency_us = factor * keeping_all.latency_us + max(forward.latency_us - keeping_all.latency_us, 0.0)
@@ -329,7 +329,7 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
     weights), idle rows of tiles and half-empty waves, too. Where its FLOPs at the peak are no good part of it, more
     FLOP/s don't help: "issue". Where memory isn't busy either, nothing is near its limit: "latency".
     """
-    from neusight_onnx.laws.analytic import pipe_flops_per_s
+    from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s
 
     if isinstance(kernel, Transfer | HostWork):
         if isinstance(kernel, HostWork):
