@@ -43,6 +43,7 @@ class Case:
 # rows by 12 indices; 12 rows added to 6
 MOE_BEFORE = [("Softmax", 0, 96, 96), ("Opaque", 0, 48, 96), ("GatherScatter", 0, 4 * (192 + 12), 4 * 192)]
 SWIGLU = 'activation_type="swiglu", swiglu_fusion=1'
+FP4 = SWIGLU + ', quant_type="fp4"'
 GATES_BEHIND = 'activation_type="swiglu", swiglu_fusion=2'
 MOE_BEHIND = ("Elementwise", 0, 4 * 192, 4 * 96)
 # b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 4 = 256
@@ -630,6 +631,8 @@ def test_what_an_operator_becomes(case: Case) -> None:
         (1, 8, 2, 256, 512, 4, SWIGLU, "Softmax GatherScatter Gemm Elementwise Gemm Elementwise"),
         (1, 8, 2, 1024, 512, 4, GATES_BEHIND, "Softmax GatherScatter Gemm Elementwise Gemm"),
         (1, 8, 2, 1024, 512, 4, 'activation_type="silu"', "Softmax GatherScatter Gemm Gemm"),
+        (1, 8, 2, 1024, 512, 4, FP4, "Softmax Opaque Gemm Gemm Elementwise"),
+        (64, 8, 2, 1024, 512, 4, FP4, "Softmax Opaque GatherScatter Gemm Elementwise Gemm Elementwise"),
         (1, 8, 2, 1024, 512, 0, SWIGLU, "Softmax Opaque GatherScatter Gemm Elementwise Gemm Elementwise"),
         (257, 8, 2, 1024, 512, 4, SWIGLU, "Softmax Opaque*3 GatherScatter Gemm Elementwise Gemm Elementwise"),
         (257, 8, 2, 1024, 512, 0, 'activation_type="relu"', "Softmax Opaque*3 GatherScatter Gemm Gemm Elementwise"),

@@ -8,7 +8,7 @@ from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 FEW_ROWS = 8
-"""Rows (tokens times chosen experts) up to which weights of integers are multiplied by vectors."""
+"""Rows (tokens times chosen experts) up to which packed weights are multiplied by vectors."""
 LEAST_OF_VECTOR = 512
 """Rows and columns of a weight from which on it is multiplied by vectors; below, tiles of matrix units have it."""
 MOST_ROUTED_AT_ONCE = 32
@@ -33,8 +33,9 @@ def mixture(context: NodeContext) -> Outcome:
     taken to choose independently, each expert as often: what a decoder's few tokens leave out isn't read. Around the
     products, as ONNX Runtime's CUDA kernels: scores of the experts, rows sorted by expert and put together, the k
     results of a token added. A gate (fc1 twice as wide, or fc3 beside it) multiplies in a kernel of its own. MoE joins
-    an fc3 to fc1 by copies of both, expert by expert, in every run. Few rows times weights of integers are products by
-    vectors, which take rows from where they are, gate (where gates and values alternate) and add the results.
+    an fc3 to fc1 by copies of both, expert by expert, in every run. Few rows times weights of integers or FP4 are
+    products by vectors, which take rows from where they are and gate, where gates and values alternate; those of
+    integers add the results.
     """
     quantised = context.node.op_type == "QMoE"
     source = context.spec(0)
@@ -50,10 +51,11 @@ def mixture(context: NodeContext) -> Outcome:
     step = {"swiglu": "silu", "geglu": "gelu"}.get(activation, activation)
     stored = context.shape(fc1)[0]
     joined = context.has(fc3) and not quantised
-    by_vector = quantised and rows <= FEW_ROWS and not context.dtype(fc1).is_float
+    format_ = context.text("quant_type", "int") if quantised else ""
+    by_vector = rows <= FEW_ROWS and not context.dtype(fc1).is_float and format_ in ("int", "fp4")
     alternating = activation == "swiglu" and context.integer("swiglu_fusion", 0) == 1
     gates_inside = by_vector and alternating and min(wide, hidden) >= LEAST_OF_VECTOR
-    adds_inside = by_vector and min(hidden, inner) >= LEAST_OF_VECTOR
+    adds_inside = by_vector and format_ == "int" and min(hidden, inner) >= LEAST_OF_VECTOR
 
     kernels = [*_routing(context, tokens, stored, rows)]
     if joined:
@@ -104,7 +106,8 @@ def _routing(context: NodeContext, tokens: int, experts: int, rows: int) -> list
     """Scores of (tokens, experts), and the tokens' choices sorted by expert: an index a row, and where each begins."""
     scores = context.spec(1)
     choice = Softmax(rows=tokens, cols=scores.shape[-1], dtype=scores.dtype)
-    if context.node.op_type == "QMoE" and tokens == 1 and experts <= MOST_ROUTED_AT_ONCE:
+    integers = context.node.op_type == "QMoE" and context.text("quant_type", "int") == "int"
+    if integers and tokens == 1 and experts <= MOST_ROUTED_AT_ONCE:
         return [choice]
     index_bytes = DataType.INT32.bytes_of(rows)
     sort = Opaque(
