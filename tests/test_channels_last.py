@@ -18,7 +18,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import Conv, Kernel, Movement, Reduction
-from neusight_onnx.laws import conv as conv_law
+from neusight_onnx.laws.conv import columns as conv_columns
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.views import Order
 from neusight_onnx.preparation import works_of
@@ -258,7 +258,7 @@ def test_fp32_channels_last_is_direct() -> None:
         Conv(**sizes, strides=(1, 1), dilations=(1, 1), dtype=DataType.FLOAT32, channels_last=order)  # type: ignore[arg-type]  # sizes are of their types
         for order in (False, True)
     )
-    assert conv_law.columns((first, last))["winograd"].tolist() == [1.0, 0.0]
+    assert conv_columns.columns((first, last))["winograd"].tolist() == [1.0, 0.0]
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

@@ -10,12 +10,17 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm
-from neusight_onnx.laws import conv
+from neusight_onnx.laws.conv.algorithms import ALGORITHMS, algorithm_times, pin
+from neusight_onnx.laws.conv.columns import columns as columns_of
+from neusight_onnx.laws.conv.columns import fused_blocks
+from neusight_onnx.laws.conv.constants import CONSTANTS, PLAIN_BLOCKS
+from neusight_onnx.laws.conv.estimate import estimate, ideal_us
+from neusight_onnx.laws.conv.features import FEATURES, features
 from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.predictor import predict
 
 FP32 = DataType.FLOAT32
-PRIORS = {constant.name: constant.prior for constant in conv.CONSTANTS}
+PRIORS = {constant.name: constant.prior for constant in CONSTANTS}
 
 BASE = Conv(
     n=2,
@@ -79,7 +84,7 @@ BASE = Conv(
     ],
 )
 def test_implicit_product(kernel: Conv, groups: int, m: int, n: int, depth: int, winograd: int) -> None:
-    columns = conv.columns((kernel,))
+    columns = columns_of((kernel,))
     found = {name: columns[name].tolist() for name in ("b", "m", "n", "k_depth", "winograd")}
     assert found == {"b": [groups], "m": [m], "n": [n], "k_depth": [depth], "winograd": [winograd]}
 
@@ -89,7 +94,7 @@ def test_ideal_counts_winograd() -> None:
     a100 = load_gpu("a100-pcie-80gb")
     wide = replace(BASE, n=64)
     other = replace(BASE, n=64, filter=(5, 5))
-    found = conv.ideal_us(conv.columns((wide, other)), a100)
+    found = ideal_us(columns_of((wide, other)), a100)
     peak = a100.peak_flops_per_s["fp32"]
     macs = 64 * 3136 * 64 * 128
     assert found.tolist() == pytest.approx([1e6 * 2 * 9 * macs / 4 / peak, 1e6 * 2 * 25 * macs / peak])
@@ -113,14 +118,14 @@ def test_winograd_sizes_are_those_of_recorded_grids(
     gpu: str, n: int, k: int, side: int, blocks: int, rows: int
 ) -> None:
     kernel = replace(BASE, n=n, k=k, spatial=(side, side), out=(side, side))
-    columns = conv.columns((kernel,))
-    assert conv.fused_blocks(columns, load_gpu(gpu)).tolist() == [blocks]
+    columns = columns_of((kernel,))
+    assert fused_blocks(columns, load_gpu(gpu)).tolist() == [blocks]
     assert columns["staged_rows"].tolist() == [rows]
 
 
 def best_algorithm(kernel: Conv, gpu: GpuSpec) -> str:
-    columns = conv.pin(conv.columns((kernel,)), gpu, PRIORS)
-    return conv.ALGORITHMS[int(np.argmin(conv._algorithms(columns, gpu, PRIORS).all_us[:, 0]))]
+    columns = pin(columns_of((kernel,)), gpu, PRIORS)
+    return ALGORITHMS[int(np.argmin(algorithm_times(columns, gpu, PRIORS).all_us[:, 0]))]
 
 
 @pytest.mark.parametrize(
@@ -161,10 +166,10 @@ def test_reductions_of_1x1_filters_are_split_where_tiles_are_few(
 ) -> None:
     spec = load_gpu(gpu)
     kernel = replace(BASE, n=n, c=2048, k=512, spatial=(7, 7), out=(7, 7), filter=window)
-    pinned = conv.pin(conv.columns((kernel,)), spec, PRIORS)
+    pinned = pin(columns_of((kernel,)), spec, PRIORS)
     assert (pinned["direct_split"][0] > 1) == splits
-    blocks = conv._algorithms(pinned, spec, PRIORS).direct["blocks"][0]
-    assert not splits or blocks <= conv.PLAIN_BLOCKS * spec.sm_count
+    blocks = algorithm_times(pinned, spec, PRIORS).direct["blocks"][0]
+    assert not splits or blocks <= PLAIN_BLOCKS * spec.sm_count
 
 
 def test_a_1x1_convolution_costs_its_product_and_overhead() -> None:
@@ -173,7 +178,7 @@ def test_a_1x1_convolution_costs_its_product_and_overhead() -> None:
     product = Gemm(m=64 * 3136, n=512, k=512, dtype=FP32)
     constants = {constant.name: constant.prior for constant in GEMM.constants} | PRIORS
     product_us = GEMM.estimate(GEMM.columns((product,)), a100, constants).latency_us[0]
-    found = conv.estimate(conv.columns((kernel,)), a100, PRIORS).latency_us[0]
+    found = estimate(columns_of((kernel,)), a100, PRIORS).latency_us[0]
     assert 1.0 < found / product_us < 1.3
 
 
@@ -181,11 +186,11 @@ def test_depthwise_is_near_its_bytes_and_no_tile_of_a_product() -> None:
     """A kernel per output element beats a product whose tile is 32 wide for one column."""
     a100 = load_gpu("a100-pcie-80gb")
     kernel = replace(BASE, n=32, c=256, k=256, groups=256)
-    columns = conv.columns((kernel,))
-    result = conv.estimate(columns, a100, PRIORS)
+    columns = columns_of((kernel,))
+    result = estimate(columns, a100, PRIORS)
     assert result.tile["m"].tolist() == [256]
     assert result.tile_count.tolist() == [32 * 256 * 3136 / 256]
-    assert result.latency_us[0] < 4 * conv.ideal_us(columns, a100)[0]
+    assert result.latency_us[0] < 4 * ideal_us(columns, a100)[0]
 
 
 def test_a_kernel_per_element_has_no_use_for_more_fp32_lanes() -> None:
@@ -195,9 +200,9 @@ def test_a_kernel_per_element_has_no_use_for_more_fp32_lanes() -> None:
     peaks = {**h100.peak_flops_per_s, "fp32": h100.peak_flops_per_s["fp32"] / 2}
     halved = replace(h100, fp32_lanes_per_sm=64, peak_flops_per_s=peaks)
     kernel = replace(BASE, n=64, groups=64, k=64, filter=(7, 7))
-    element = conv.ALGORITHMS.index("element")
+    element = ALGORITHMS.index("element")
     ours, theirs = (
-        conv._algorithms(conv.pin(conv.columns((kernel,)), gpu, PRIORS), gpu, PRIORS).all_us[element, 0]
+        algorithm_times(pin(columns_of((kernel,)), gpu, PRIORS), gpu, PRIORS).all_us[element, 0]
         for gpu in (h100, halved)
     )
     assert ours == pytest.approx(theirs)
@@ -207,19 +212,19 @@ def test_a_kernel_per_element_has_no_use_for_more_fp32_lanes() -> None:
 def test_features_are_finite(gpu: str) -> None:
     spec = load_gpu(gpu)
     kernels = (BASE, replace(BASE, groups=64, k=64), replace(BASE, c=3), replace(BASE, filter=(7, 7)))
-    columns = conv.pin(conv.columns(kernels), spec, PRIORS)
-    result = conv.estimate(columns, spec, PRIORS)
-    found = conv.features(columns, spec, PRIORS, result)
-    assert found.shape == (4, len(conv.FEATURES))
+    columns = pin(columns_of(kernels), spec, PRIORS)
+    result = estimate(columns, spec, PRIORS)
+    found = features(columns, spec, PRIORS, result)
+    assert found.shape == (4, len(FEATURES))
     assert np.isfinite(found).all()
     assert (result.latency_us > 0).all()
 
 
 def test_pinning_does_not_change_the_answer() -> None:
     spec = load_gpu("v100-pcie-32gb")
-    columns = conv.columns((BASE, replace(BASE, n=64, c=512, k=512)))
-    free = conv.estimate(columns, spec, PRIORS)
-    pinned = conv.estimate(conv.pin(columns, spec, PRIORS), spec, PRIORS)
+    columns = columns_of((BASE, replace(BASE, n=64, c=512, k=512)))
+    free = estimate(columns, spec, PRIORS)
+    pinned = estimate(pin(columns, spec, PRIORS), spec, PRIORS)
     assert pinned.latency_us.tolist() == free.latency_us.tolist()
 
 
@@ -228,7 +233,7 @@ def test_the_gradient_of_the_input_is_a_convolution_the_other_way() -> None:
     forward = replace(BASE, n=8, c=96, k=128, filter=(5, 5), spatial=(60, 60), out=(56, 56))
     back = replace(forward, c=128, k=96, spatial=(56, 56), out=(60, 60), direction="forward")
     a100 = load_gpu("a100-pcie-80gb")
-    found = conv.columns((replace(forward, direction="data"), back))
+    found = columns_of((replace(forward, direction="data"), back))
     assert all(
         column[0] == column[1]
         for name, column in found.items()
@@ -236,7 +241,7 @@ def test_the_gradient_of_the_input_is_a_convolution_the_other_way() -> None:
     )
     # the rim of the input meets fewer taps: 128 x 25 x 56^2 / 60^2
     assert found["k_depth"].tolist() == [2788, 128 * 25]
-    times = conv.estimate(found, a100, PRIORS).latency_us
+    times = estimate(found, a100, PRIORS).latency_us
     assert times[0] == pytest.approx(times[1] * 2788 / 3200, rel=0.05)
 
 
@@ -247,7 +252,7 @@ def test_the_gradient_of_the_weight_shares_positions_out() -> None:
     """
     a100 = load_gpu("a100-pcie-80gb")
     kernel = replace(BASE, n=8, direction="weight")
-    result = conv.estimate(conv.columns((kernel,)), a100, PRIORS)
+    result = estimate(columns_of((kernel,)), a100, PRIORS)
     assert result.tile["split_k"][0] >= 8
     assert 1.0 < result.latency_us[0] / (1e6 * kernel.flops / a100.peak_flops_per_s["fp32"]) < 3.0
 

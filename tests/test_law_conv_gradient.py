@@ -11,8 +11,9 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction
-from neusight_onnx.laws import conv
 from neusight_onnx.laws.catalog import apply_law, law_of
+from neusight_onnx.laws.conv.constants import GRADIENT_LOG_SD
+from neusight_onnx.laws.conv.law import CONV
 from neusight_onnx.laws.conv_gradient import CONSTANTS, CONV_GRADIENT, columns, estimate, ideal_us, pin
 from neusight_onnx.predictor import load_predictors, predict
 
@@ -39,7 +40,7 @@ def gradient(direction: Direction, n: int, c: int, side: int, k: int, window: in
 def test_which_law_gradients_have() -> None:
     assert law_of("conv", "float32/data") is CONV_GRADIENT
     assert law_of("conv", "float32/weight") is CONV_GRADIENT
-    assert law_of("conv", "float32") is conv.CONV
+    assert law_of("conv", "float32") is CONV
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_kinds_that_nobody_measured_have_wider_intervals() -> None:
     assert answer.unmeasured.tolist() == [False, True, True, True, True]
     assert answer.doubt_log_sd is not None
     assert answer.doubt_log_sd[0] < 0.1
-    assert np.all(answer.doubt_log_sd[1:] >= conv.GRADIENT_LOG_SD["weight"])
+    assert np.all(answer.doubt_log_sd[1:] >= GRADIENT_LOG_SD["weight"])
 
 
 def test_numbers_are_finite_for_any_shape() -> None:

@@ -14,7 +14,7 @@ from neusight_onnx.kernel_formats import predictor_label
 from neusight_onnx.kernels import Conv, Direction
 from neusight_onnx.laws.base import with_fixed
 from neusight_onnx.laws.catalog import apply_law, law_of
-from neusight_onnx.laws.conv import CONV
+from neusight_onnx.laws.conv.law import CONV
 from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.estimate import estimate, ideal_us

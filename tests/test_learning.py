@@ -26,7 +26,7 @@ from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, Normalization, Softmax
 from neusight_onnx.laws.catalog import LAWS, apply_law
-from neusight_onnx.laws.conv import CONV
+from neusight_onnx.laws.conv.law import CONV
 from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM
 from neusight_onnx.learning import entry as entries_of

@@ -21,7 +21,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.laws.catalog import apply_law
-from neusight_onnx.laws.conv import CONV
+from neusight_onnx.laws.conv.law import CONV
 from neusight_onnx.predictor import load_predictors, predict
 from neusight_onnx.predictor.neighbours import alike, lessened, share_of, worse_of
 from neusight_onnx.similarity import gpu_vector, gpu_weight

@@ -112,7 +112,7 @@ def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iter
 
 
 def _lost_winograd(kernel: Conv) -> bool:
-    """Whether a convolution could take Winograd's algorithm but for its order (``laws/conv.py``)."""
+    """Whether a convolution could take Winograd's algorithm but for its order (``laws/conv/``)."""
     return (
         kernel.channels_last
         and kernel.dtype is DataType.FLOAT32

@@ -13,7 +13,7 @@ from neusight_onnx.kernel_formats import OF_DATA, OF_WEIGHT
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.laws.attention.law import ATTENTION, BY_KERNEL
 from neusight_onnx.laws.base import Columns, Constants, Law, LawResult
-from neusight_onnx.laws.conv import CONV
+from neusight_onnx.laws.conv.law import CONV
 from neusight_onnx.laws.conv_gradient import CONV_GRADIENT
 from neusight_onnx.laws.elementwise import ELEMENTWISE
 from neusight_onnx.laws.gemm.law import GEMM

@@ -25,8 +25,13 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
-from neusight_onnx.laws import conv
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.conv.algorithms import TILE, Times, element_times, fused_times, tile_of
+from neusight_onnx.laws.conv.columns import columns as forward_columns
+from neusight_onnx.laws.conv.columns import direct_product, staged_product
+from neusight_onnx.laws.conv.constants import CONSTANTS as FORWARD_CONSTANTS
+from neusight_onnx.laws.conv.constants import ELEMENT_LOG_SD, PLAIN_BLOCKS, STAGED_IMAGES
+from neusight_onnx.laws.conv.estimate import answered
 from neusight_onnx.laws.gemm.machine import machine
 from neusight_onnx.laws.gemm.tiles import SPLIT_BLOCKS, choose_from
 from neusight_onnx.laws.gemm.times import join as joined_product
@@ -71,7 +76,7 @@ _OWN = (
 
 _UNUSED = ("amd_lanes_overhead", "amd_volume_overhead", "matrix_overhead")
 
-CONSTANTS: tuple[Constant, ...] = (*(each for each in conv.CONSTANTS if each.name not in _UNUSED), *_OWN)
+CONSTANTS: tuple[Constant, ...] = (*(each for each in FORWARD_CONSTANTS if each.name not in _UNUSED), *_OWN)
 
 FEW_CHANNELS = 4
 """Input channels below which there is a kernel of a thread an element for their gradient: 1 and 3 have it on P100 and
@@ -115,10 +120,10 @@ _COLUMNS = (
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
-    """Gradients as columns: those of ``conv.columns``, of which "staged_rows" is anew, and what gradients add."""
+    """Gradients as columns: those of :mod:`.conv`, of which "staged_rows" is anew, and what gradients add."""
     own = [_own_columns(kernel) for kernel in kernels]
     table = np.array(own, dtype=np.float64).reshape(len(own), len(_COLUMNS))
-    return {**conv.columns(kernels), **{name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}}
+    return {**forward_columns(kernels), **{name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}}
 
 
 def _own_columns(kernel: Kernel) -> tuple[float, ...]:
@@ -130,7 +135,7 @@ def _own_columns(kernel: Kernel) -> tuple[float, ...]:
     grid = kernel.spatial if of_data else kernel.out
     # in the weight's gradient tiles are what is reduced over, and no images are padded (DeepBench's take twice as long
     # for 16 as for 8)
-    whole = 1 if kernel.direction == "weight" else conv.STAGED_IMAGES
+    whole = 1 if kernel.direction == "weight" else STAGED_IMAGES
     tiles = ceil(kernel.n / whole) * whole * prod(ceil(side / _STAGED_SIDE) for side in grid)
     rows, depth = _strided_product(kernel) if of_data and stride > 1 else (1.0, 1.0)
     skips = any(side < step for side, step in zip(kernel.filter, kernel.strides, strict=True))
@@ -169,7 +174,7 @@ def _direct(cols: Columns, c: Constants) -> dict[str, Column]:
     overhead = overhead * np.where(cols["one_tap_weight"] > 0, c["one_tap_overhead"], 1.0)
     overhead = overhead * np.where(strided, c["strided_overhead"], 1.0)
     return {
-        **conv.direct_product(cols),
+        **direct_product(cols),
         "m": np.where(strided, cols["rows"], cols["m"]),
         "k": np.where(strided, cols["depth"], cols["k_depth"]),
         # a line of memory holds inputs that a filter meets and zeros beside them
@@ -184,7 +189,7 @@ def _staged(cols: Columns) -> dict[str, Column]:
     size, products, rows, c, k = cols["bytes"], cols["products"], cols["staged_rows"], cols["c"], cols["k"]
     m, depth = np.where(of_weight, c, rows), np.where(of_weight, rows, c)
     return {
-        **conv.staged_product(cols),
+        **staged_product(cols),
         "b": products,
         "m": m,
         "k": depth,
@@ -194,10 +199,10 @@ def _staged(cols: Columns) -> dict[str, Column]:
     }
 
 
-def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> conv.Times:
+def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> Times:
     unit = machine(gpu)
     rate = unit.bytes_per_s
-    direct_tile, staged_tile = conv.tile_of(cols, "direct"), conv.tile_of(cols, "staged")
+    direct_tile, staged_tile = tile_of(cols, "direct"), tile_of(cols, "staged")
     product = _direct(cols, c)
     direct = product_times(product, unit, c, direct_tile)
     direct["compute"] = direct["compute"] * product["overhead"]
@@ -214,12 +219,10 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> conv.Times:
     )
     transforms_us = 1e6 * cols["bytes"] * transformed / (c["transform_efficiency"] * rate) + 3.0 * c["step_us"]
 
-    fused, fused_us = conv.fused_times(cols, gpu, c)
+    fused, fused_us = fused_times(cols, gpu, c)
     few = cols["few"] > 0
-    element_us, traffic_us = conv.element_times(
-        cols, gpu, c, np.where(few, c["few_efficiency"], c["element_efficiency"])
-    )
-    return conv.Times(
+    element_us, traffic_us = element_times(cols, gpu, c, np.where(few, c["few_efficiency"], c["element_efficiency"]))
+    return Times(
         all_us=np.stack(
             [
                 joined_product(direct, c, direct_tile[3]) + fill_us,
@@ -241,7 +244,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     product = _direct(cols, constants)
     of_weight, one_tap = cols["weight_gradient"] > 0, cols["taps"] == 1
     menus = (
-        (~of_weight & one_tap, candidates(convolution_tiles(gpu), split=True), conv.PLAIN_BLOCKS),
+        (~of_weight & one_tap, candidates(convolution_tiles(gpu), split=True), PLAIN_BLOCKS),
         (~of_weight & ~one_tap & (cols["strided"] == 0), candidates(convolution_tiles(gpu), split=False), None),
         (~of_weight & ~one_tap & (cols["strided"] > 0), candidates(strided_gradient_tiles(gpu), split=False), None),
         *(
@@ -260,8 +263,8 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
             part = {name: column[rows] for name, column in product.items()}
             tile[:, rows] = choose_from(menu, part, gpu, constants, split_blocks=split_blocks or SPLIT_BLOCKS)
     staged = choose_from(candidates(winograd_tiles(gpu), split=False), _staged(cols), gpu, constants)
-    chosen = {f"direct_{name}": tile[i] for i, name in enumerate(conv.TILE)}
-    return {**cols, **chosen, **{f"staged_{name}": staged[i] for i, name in enumerate(conv.TILE)}}
+    chosen = {f"direct_{name}": tile[i] for i, name in enumerate(TILE)}
+    return {**cols, **chosen, **{f"staged_{name}": staged[i] for i, name in enumerate(TILE)}}
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
@@ -280,7 +283,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     unmeasured = cols["unmeasured"] > 0
     doubt = np.where(unmeasured, cols["gradient_log_sd"], 0.0)
     times = _algorithms(cols, gpu, constants)
-    answer = conv.answered(
+    answer = answered(
         times,
         cols,
         gpu,
@@ -289,7 +292,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         latency_us=times.all_us.min(axis=0),
         ideal_us=ideal_us(cols, gpu),
         kind_log_sd=doubt,
-        element_log_sd=np.hypot(doubt, np.where(unmeasured, conv.ELEMENT_LOG_SD, 0.0)),
+        element_log_sd=np.hypot(doubt, np.where(unmeasured, ELEMENT_LOG_SD, 0.0)),
     )
     return replace(answer, unmeasured=unmeasured)
 

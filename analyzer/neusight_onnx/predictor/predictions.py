@@ -156,7 +156,7 @@ def _least_fp32_us(kernel: Gemm | Conv | Recurrent, gpu: GpuSpec) -> float:
     """What FP32's units need at their peak for a kernel's multiply-adds, below which no prediction of it lies; 0 where
     other kernels may stand for it."""
     from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s
-    from neusight_onnx.laws.conv import WINOGRAD_SAVING
+    from neusight_onnx.laws.conv.constants import WINOGRAD_SAVING
 
     if isinstance(kernel, Recurrent) or (isinstance(kernel, Gemm) and kernel.b_dtype is not None):
         return 0.0
