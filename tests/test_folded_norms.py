@@ -44,6 +44,16 @@ FOLDED = ("onnx::Conv_12", "onnx::Conv_13")
     [
         pytest.param(FOLDED, "eager", ["conv", "normalization", "elementwise"], 1, id="the exporter's names"),
         pytest.param(
+            ("conv.weight", "conv.weight_bias"),
+            "eager",
+            ["conv", "normalization", "elementwise"],
+            1,
+            id="dynamo's name",
+        ),
+        pytest.param(
+            ("conv.weight", "other.weight_bias"), "eager", ["conv", "elementwise", "elementwise"], 0, id="of no filter"
+        ),
+        pytest.param(
             ("conv.weight", "conv.bias"), "eager", ["conv", "elementwise", "elementwise"], 0, id="a module's names"
         ),
         pytest.param(

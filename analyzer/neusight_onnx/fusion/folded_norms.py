@@ -13,6 +13,7 @@ STATISTICS_VERSION = 14
 _MADE_BY_EXPORTER = re.compile(r"onnx::Conv(Transpose)?_\d+")
 """Names that torch.onnx (TorchScript) gives to weights that no module has: those of convolutions with a batch
 normalization folded into them (eval_peephole; torch 1.7 and later)."""
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 def with_folded_norms(graph: InferredGraph) -> InferredGraph:
@@ -26,7 +27,7 @@ def with_folded_norms(graph: InferredGraph) -> InferredGraph:
         return graph
     said = (
         f"{count:,} batch {'normalization' if count == 1 else 'normalizations'} that the export folded into "
-        "convolutions: the model runs them (the exporter named those weights, no module does)"
+        "convolutions: the model runs them (the exporter named what it made of them, no module does)"
     )
     return replace(found, assumptions=(*found.assumptions, said))
 
@@ -34,10 +35,12 @@ def with_folded_norms(graph: InferredGraph) -> InferredGraph:
 def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
     """The graph with the batch normalizations that PyTorch's exporter folded into convolutions, and how many.
 
-    In eval mode it does. The weights that it makes have names of its own, while those of a module keep theirs: a
-    convolution whose weight and bias both have such names was folded. Of equal weights, as the biases of a model that
-    was never trained are, it stores one and has an Identity make the others (_jit_pass_onnx_deduplicate_initializers).
-    The bias stands for the shift; scale and statistics are made up anew.
+    In eval mode it does. The weights that TorchScript's makes have names of its own, while those of a module keep
+    theirs: a convolution whose weight and bias both have such names was folded. Of equal weights, as the biases of a
+    model that was never trained are, it stores one and has an Identity make the others
+    (_jit_pass_onnx_deduplicate_initializers). Dynamo's exporter (onnxscript's ``_fuse_batchnorm.py``) keeps the
+    weight's name and calls the bias that a convolution hadn't by it, ``conv.weight_bias``. The bias stands for the
+    shift; scale and statistics are made up anew.
     """
     nodes: list[Node] = []
     values = dict(graph.values)
@@ -46,12 +49,15 @@ def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
     for node in graph.graph.nodes:
         if node.op_type == "Identity" and not node.domain and node.inputs[0] in stored:
             stored[node.outputs[0]] = stored[node.inputs[0]]
+    convolutions = [node for node in graph.graph.nodes if node.op_type in _CONVOLUTIONS and len(node.inputs) == 3]
+    by_dynamo = {f"{node.inputs[1]}_bias" for node in convolutions}
     count = 0
     for node in graph.graph.nodes:
         if not (
-            node.op_type in ("Conv", "ConvTranspose")
+            node.op_type in _CONVOLUTIONS
             and len(node.inputs) == 3
-            and all(name in stored and _MADE_BY_EXPORTER.fullmatch(name) for name in node.inputs[1:])
+            and all(name in stored for name in node.inputs[1:])
+            and (node.inputs[2] in by_dynamo or all(map(_MADE_BY_EXPORTER.fullmatch, node.inputs[1:])))
         ):
             nodes.append(node)
             continue
