@@ -1,4 +1,10 @@
-"""What a runtime executes of a model: shapes inferred, patterns merged, every node lowered; the same for every GPU."""
+"""What a runtime executes of a model: shapes inferred, patterns merged, every node lowered; the same for every GPU.
+
+:mod:`.prepare` has the steps in order: :mod:`.models` is what they take and leave, :mod:`.recognition` the graph that
+the runtime is given and what it merges, :mod:`.works` the kernels of each node, :mod:`.ways` the bits and layouts that
+these are executed in. :mod:`.training` and :mod:`.capture` ask what a step of training and a CUDA graph allow,
+:mod:`.merged` says what fusion saved.
+"""
 
 from __future__ import annotations
 
