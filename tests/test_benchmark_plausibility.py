@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.plausibility import FORMATS, LANES_BY_RULE, growing
+from benchmarks.plausibility import A_ROUND_LESS, FORMATS, LANES_BY_RULE, growing, jumps
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.predictor import predict
 
@@ -29,3 +29,20 @@ def test_few_rows_on_lanes_have_a_reason_to_take_longer(name: str, gpu: str, row
     times = {smaller: replace(answer, latency_us=2 * answer.latency_us), larger: answer}
     (finding,) = growing({"rows": ("gemm", (smaller, larger))}, spec, times)
     assert finding.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("sm_count", "kind"),
+    # 512 tiles: four rounds of 170 SMs; three of 172, four of 169
+    [(172, A_ROUND_LESS), (169, "jump")],
+)
+def test_a_jump_of_a_round_less_has_a_reason(sm_count: int, kind: str) -> None:
+    gpu = load_gpu("rtx-5090")
+    kernel = FORMATS[0].product(4096, 1024, 1024)
+    (found,) = predict((kernel,), gpu)
+    before = replace(found, latency_us=100.0, tile={"n": 128, "m": 64, "split_k": 1}, tile_count=512)
+    twin = replace(gpu, sm_count=sm_count)
+    table = {"rows": ("gemm fp32", (kernel,))}
+    after = replace(before, latency_us=80.0)
+    cases = list(jumps(table, "more SMs", {kernel: before}, {kernel: after}, (gpu, twin)))
+    assert [case.kind for case in cases] == [kind]
