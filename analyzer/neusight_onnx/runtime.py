@@ -70,7 +70,8 @@ class Runtime:
     ``biased_gelu_at_open_sizes``: whether a bias joins GELU whose width isn't known; ``biased_stacks``: whether one
     joins a product of more than two dimensions. ``norms_of_sums_at_open_sizes``: whether a sum joins the normalization
     behind it in a file that leaves sizes open; ``joins_first_bias``: whether a bias that is added as first operand
-    does, too.
+    does, too; ``converted_sizes_have_names``: whether the tool that converts a file to float16 has onnx name the sizes
+    that it can't infer.
     ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
     whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
     ``skip_norm_at_once``: elements that a thread of the kernel that adds a residual and normalizes takes at once, up to
@@ -141,6 +142,7 @@ class Runtime:
     biased_gelu_at_open_sizes: bool = True
     biased_stacks: bool = True
     norms_of_sums_at_open_sizes: bool = True
+    converted_sizes_have_names: bool = True
     joins_first_bias: bool = True
     drops_neutral: bool = True
     splits_gathers: bool = True

@@ -6,10 +6,11 @@ that keep or broadcast dimensions. Behind a Reshape to a computed shape it knows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count, zip_longest
 
-from neusight_onnx.graph.model import Dim, Graph, Node, Value
+from neusight_onnx.graph.model import Declared, Dim, Graph, InferredGraph, Node, Value
 
 Shape = tuple[Dim, ...]
 
@@ -23,15 +24,24 @@ _AS_FIRST = frozenset(
 )
 """Their first result has the shape of their first operand."""
 _BROADCAST = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum", "Where"})
+_RESHAPE_NAMED = 14
+"""The version of Reshape from which on onnx's inference names the sizes of a computed shape."""
 _ALL = _BROADCAST | {"Gather", "MatMul"}
 """Whose result hangs on the shapes of all operands."""
 
 
-def known_shapes(graph: Graph, values: Mapping[str, Value]) -> dict[str, Shape]:
+def known_shapes(graph: Graph, values: Mapping[str, Value], *, names: bool = False) -> dict[str, Shape]:
     """Known dimensions of a graph's values (None: one that isn't known); without those of unknown rank.
 
-    ``values``: of constants alone the shapes are read, as those of others hang on the sizes of one run.
+    ``values``: of constants alone the shapes are read, as those of others hang on the sizes of one run. ``names``: what
+    isn't known has a name of its own, as onnx's inference writes shapes into a file (how many dimensions a result of
+    ONNX's operators has it knows).
     """
+    new_names = (f"unknown {number}" for number in count())
+
+    def named(shape: Shape) -> Shape:
+        return tuple(next(new_names) if names and dim is None else dim for dim in shape)
+
     found = {name: declared.shape for name, declared in graph.declared.items() if declared.shape is not None} | {
         declared.name: declared.shape for declared in graph.inputs if declared.shape is not None
     }
@@ -51,8 +61,26 @@ def known_shapes(graph: Graph, values: Mapping[str, Value]) -> dict[str, Shape]:
             made = _made(node, [operand for operand in operands if operand is not None])
             value = values.get(node.outputs[0])
             if made is not None and value is not None and value.shape is not None and len(made) == len(value.shape):
-                found[node.outputs[0]] = made
+                found[node.outputs[0]] = named(made)
+        unnamed = node.op_type == "Reshape" and node.version < _RESHAPE_NAMED
+        for name in node.outputs if names and not node.domain and not unnamed else ():
+            value = values.get(name)
+            if name not in found and value is not None and value.shape is not None and not value.is_constant:
+                known = _known_by_weights(node, operands[:1], len(value.shape), values)
+                found[name] = named(known or (None,) * len(value.shape))
     return found
+
+
+def with_named_shapes(graph: InferredGraph) -> InferredGraph:
+    """``graph`` as ONNX Runtime's float16 converter writes it: it has onnx infer all shapes, which the file then
+    declares, sizes that aren't known by names of their own."""
+    declared = dict(graph.graph.declared)
+    for name, shape in known_shapes(graph.graph, graph.values, names=True).items():
+        said = declared.get(name)
+        if said is None or said.shape is None:
+            value = graph.values.get(name)
+            declared[name] = Declared(name=name, dtype=None if value is None else value.dtype, shape=shape)
+    return replace(graph, graph=replace(graph.graph, declared=declared))
 
 
 def _made(node: Node, operands: list[Shape]) -> Shape | None:
@@ -75,6 +103,30 @@ def _made(node: Node, operands: list[Shape]) -> Shape | None:
             axis %= len(first)
             return (*first[:axis], *operands[1], *first[axis + 1 :])
     return None
+
+
+def _known_by_weights(
+    node: Node, first: Sequence[Shape | None], rank: int, values: Mapping[str, Value]
+) -> Shape | None:
+    """The dimensions of a result of ``rank`` that a convolution's weight or the axes of a reduction tell."""
+    other = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if node.op_type == "Conv" and other is not None and other.shape:
+        return (None, other.shape[0], *(None,) * (rank - 2))
+    if not node.op_type.startswith("Reduce") and node.op_type != "Unsqueeze":
+        return None
+    given = node.attributes.get("axes")
+    axes = [axis for axis in given if isinstance(axis, int)] if isinstance(given, tuple) else None
+    if other is not None:
+        axes = None if other.data is None else other.data.ravel().tolist()
+    elif axes is None:
+        axes = list(range(rank))
+    if axes is None or not node.attributes.get("keepdims", 1) or not rank:
+        return None
+    ones = {axis % rank for axis in axes}
+    left = iter(first[0] or () if first else ())
+    if node.op_type == "Unsqueeze":
+        return tuple(1 if place in ones else next(left, None) for place in range(rank))
+    return tuple(1 if place in ones else dim for place, dim in zip_longest(range(rank), left))
 
 
 def _broadcast(*shapes: Shape) -> Shape:

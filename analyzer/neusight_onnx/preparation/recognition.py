@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.folded_norms import with_folded_norms
+from neusight_onnx.fusion.known_shapes import with_named_shapes
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.runtimes import FusedBefore, fused_and_said
 from neusight_onnx.graph.dimension_roles import is_called_cache
@@ -102,7 +103,9 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Run
         keeps_io = precision.mixed or runtime.name == "tensorrt"
         by_flag = allows_by_flags(precision, runtime)
         caches = _cache_names(graph) if runtime.name == "onnxruntime" else frozenset()
-        return converted(
+        made = converted(
             graph, precision.plain, runtime=runtime.name, keeps_io=keeps_io, caches=caches, by_flag=by_flag
         )
+        names_shapes = precision.mixed and runtime.name == "onnxruntime" and runtime.converted_sizes_have_names
+        return with_named_shapes(made) if names_shapes else made
     return as_precision(graph, precision.plain)

@@ -129,6 +129,14 @@ ONNXRUNTIME = History(
         ),
         Change(
             since=(1, 17),
+            what="a file converted to float16 has names for sizes behind a Reshape to a computed shape, by which sums "
+            "join normalizations (opset 14 and later)",
+            before="a file converted to float16 says no sizes behind a Reshape to a computed shape",
+            source="the converter runs onnx's inference, which names them since onnx 1.15; 1.17 is built with that",
+            fields={"converted_sizes_have_names": False},
+        ),
+        Change(
+            since=(1, 17),
             what="a bias joins GELU behind a Reshape to a computed shape, too",
             before="a bias joins GELU only where its width is known: not behind a Reshape to a computed shape",
             source=_GRAPHS.format("1.11, 1.14, 1.16 and 1.17"),
