@@ -124,3 +124,38 @@ def test_assembled_kernels_hide_their_loads(gpu: str, measured_us: float) -> Non
     assert found[0] == pytest.approx(measured_us, rel=0.12)
     assert constants["assembled_norm"] > constants["norm"]
     assert cols[TILE[3]][0] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("times", "names", "norm"), [(hip_times, HIP_TILE, "hip_norm"), (mlir_times, MLIR_TILE, "mlir_norm")]
+)
+def test_each_compiler_hides_its_loads_as_far_as_its_own_norm_says(
+    times: Any, names: tuple[str, ...], norm: str
+) -> None:
+    spec = load_gpu("mi100")
+    cols, _, _ = with_tiles(columns((KERNEL,)), spec, WEIGHT_AMD_PRIORS)
+    tile = np.stack([cols[name] for name in names])
+
+    def at(value: float) -> float:
+        constants = {**WEIGHT_AMD_PRIORS, norm: value}
+        return float(joined_us(times(cols, spec, constants, tile), constants)[0])
+
+    parts = times(cols, spec, WEIGHT_AMD_PRIORS, tile)
+    in_turn = parts["launch"][0] + 1e6 * sum(parts[name][0] for name in ("compute", "memory", "l2", "issue"))
+    assert at(1.0) == pytest.approx(in_turn)
+    assert at(4.0) < at(2.0) < at(1.0)
+
+
+def test_loads_and_moves_of_mlir_are_its_own() -> None:
+    """Of single elements, 7 x 7 positions: MLIR's take less than half of HIP's clocks for addresses on either GPU."""
+    spec = load_gpu("mi100")
+    kernel = replace(KERNEL, channels_last=False, spatial=(7, 7), out=(7, 7), filter=(1, 1))
+    cols, _, _ = with_tiles(columns((kernel,)), spec, WEIGHT_AMD_PRIORS)
+    tile = np.stack([cols[name] for name in HIP_TILE])
+
+    def issue(times: Any, **changes: float) -> float:
+        return float(times(cols, spec, {**WEIGHT_AMD_PRIORS, **changes}, tile)["issue"][0])
+
+    assert issue(mlir_times) < issue(hip_times)
+    assert issue(mlir_times, mlir_address=1.0, mlir_operations=10.0) == pytest.approx(issue(hip_times))
+    assert issue(mlir_times, address_overhead=9.0, move_operations=99.0) == pytest.approx(issue(mlir_times))
