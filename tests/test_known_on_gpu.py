@@ -27,7 +27,8 @@ ROWS = "s = Shape(x) n = Gather<axis = 0>(s, i0)"
 
 def write(inputs: str, nodes: str, folder: Path, *, opset: int = 17) -> Path:
     """A file of a graph that gives a value y."""
-    text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (y) {CONSTANTS} {{ {nodes} }}'
+    head = f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>'
+    text = f"{head} g ({inputs}) => (y) {CONSTANTS} {{ {nodes} }}"
     path = folder / "model.onnx"
     onnx.save(parser.parse_model(text.replace("(y)", "(float y)", 1)), path)
     model = onnx.load(path)
@@ -203,6 +204,27 @@ def test_a_copy_of_a_size_keeps_the_run_from_a_cuda_graph(tmp_path: Path) -> Non
     path = write(X, f"{ROWS} h = Relu(x) f = Cast<to = 1>(n) y = Div(h, f)", tmp_path)
     report = analyze(path, gpu="a100", dims={"n": 3}, cuda_graph=True)
     assert any("is copied in the middle of the run" in said for said in report.assumptions)
+
+
+DECODER = "float16[1, 1, 64] q, float16[1, 1, 32] k, float16[1, 1, n, 32] pk, float16[1, 1, n, 32] pv, int32[1] lens"
+TOTAL = "s = Shape(pk) i2 = Constant<value_int = 2>() n = Gather<axis = 0>(s, i2) a = Add(n, i1) t = Cast<to = 6>(a)"
+GROUPED = "y, pn, vn = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 1>(q, k, k, pk, pv, lens, t)"
+
+
+def test_lengths_that_a_contrib_operator_takes_from_the_host_are_not_copied(tmp_path: Path) -> None:
+    """A decoder as ONNX Runtime GenAI writes it, which the provider captures: of total_sequence_length it makes no
+    MemcpyFromHost (1.31.1 on stand-ins)."""
+    found = works(DECODER, f"{TOTAL} {GROUPED}", tmp_path)
+    assert not any(isinstance(kernel, Transfer) for work in found for kernel in work.kernels)
+    path = write(DECODER, f"{TOTAL} {GROUPED}", tmp_path)
+    assert analyze(path, gpu="a100", dims={"n": 3}, cuda_graph=True).settings.cuda_graph
+
+
+def test_a_length_that_a_kernel_made_comes_back_for_a_contrib_operator(tmp_path: Path) -> None:
+    """A MemcpyToHost, which the host waits for (1.31.1 on stand-ins)."""
+    attention = works(DECODER + ", int32 u", f"t = Add(u, u) {GROUPED}", tmp_path)[-1]
+    assert [k.direction for k in attention.kernels if isinstance(k, Transfer)] == ["to_host"]
+    assert attention.host_waits
 
 
 @pytest.mark.parametrize("runtime", ["eager", "tensorrt"])

@@ -18,19 +18,40 @@ from neusight_onnx.lowering.reduction import REDUCE
 
 OWN = "neusight"
 
-ORT_HOST_INPUTS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("CumSum", "Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
-    **dict.fromkeys(("Trilu", "Unsqueeze", *REDUCE), (1,)),
-    "ConstantOfShape": (0,),
-    "NonMaxSuppression": (2,),
-    "Pad": (1, 2, 3),
-    "Range": (0, 1, 2),
-    "Resize": (2, 3),
-    "Slice": (1, 2, 3, 4),
+_HOST_INPUTS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "": {
+        **dict.fromkeys(("CumSum", "Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
+        **dict.fromkeys(("Trilu", "Unsqueeze", *REDUCE), (1,)),
+        "ConstantOfShape": (0,),
+        "NonMaxSuppression": (2,),
+        "Pad": (1, 2, 3),
+        "Range": (0, 1, 2),
+        "Resize": (2, 3),
+        "Slice": (1, 2, 3, 4),
+    },
+    "com.microsoft": {
+        "Attention": (6,),
+        "DecoderMaskedMultiHeadAttention": (7, 8),
+        "DecoderMaskedSelfAttention": (6, 7),
+        "DynamicSparseAttention": (10,),
+        "GroupQueryAttention": (6,),
+        "MultiHeadAttention": (8,),
+        "PagedAttention": (16,),
+        "RelativePositionBias": (1, 2),
+        "SparseAttention": (7,),
+        "SparsePagedAttention": (21,),
+    },
 }
-"""Inputs that kernels of ONNX Runtime's CUDA provider read in the host's memory: where such a value is made on the GPU,
-the graph that provider prepares has a MemcpyToHost, and no MemcpyFromHost where it is made on the CPU (1.31.1 on
-stand-ins, ``benchmarks/cuda_standin.py``, one small graph for each). Of other inputs and operators nothing is said."""
+"""By domain, inputs that kernels of ONNX Runtime's CUDA provider read in the host's memory: where such a value is made
+on the GPU, the graph that provider prepares has a MemcpyToHost, and no MemcpyFromHost where it is made on the CPU
+(1.31.1 on stand-ins, ``benchmarks/cuda_standin.py``, one small graph for each integer input). Of attention's they are
+the lengths of past and total and the width of a beam. Of other inputs and operators nothing is said."""
+
+
+def host_inputs(node: Node) -> tuple[int, ...]:
+    """Places of the inputs that the node's CUDA kernel reads in the host's memory."""
+    return _HOST_INPUTS.get(node.domain, {}).get(node.op_type, ())
+
 
 MOST_CONSTANT_NUMBERS = 100
 """Elements up to which a constant goes to the CPU along with a node (``kSmallInitializerThreshold`` there)."""
@@ -109,7 +130,7 @@ def _goes_to_cpu(node: Node, graph: InferredGraph, given: Set[str], on_host: Set
     """Whether all that it reads is there: results of the CPU, inputs of the model and constants of few numbers."""
     if node.domain == OWN or node.op_type in _CONTROL_FLOW or on_host.isdisjoint(node.inputs):
         return False
-    from_host = () if node.domain else ORT_HOST_INPUTS.get(node.op_type, ())
+    from_host = host_inputs(node)
     for place, name in enumerate(node.inputs):
         value = graph.values.get(name)
         if value is not None and value.dtype in _NEVER_ON_CPU:

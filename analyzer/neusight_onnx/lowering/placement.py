@@ -15,7 +15,7 @@ from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Opaque, Transfer
 from neusight_onnx.lowering.engine_parser import why_refused
-from neusight_onnx.lowering.known_on_gpu import ORT_HOST_INPUTS, OWN, Known, where_known
+from neusight_onnx.lowering.known_on_gpu import OWN, Known, host_inputs, where_known
 from neusight_onnx.runtime import Runtime
 
 
@@ -274,7 +274,7 @@ def _copy_to_device(graph: InferredGraph, on_host: Set[str], places: Mapping[str
         at = places.get(node.name)
         if at is None or not result[at].kernels or result[at].on_host_because is not None:
             continue
-        from_host = () if node.domain else ORT_HOST_INPUTS.get(node.op_type, ())
+        from_host = host_inputs(node)
         copies: list[Kernel] = []
         for place, name in enumerate(node.inputs):
             value = graph.values.get(name)
@@ -300,14 +300,12 @@ def _copy_for_host(
     whole at its bound, since the copy tells how large it is.
     """
     readers = [
-        node
-        for node in graph.graph.nodes
-        if node.op_type in ORT_HOST_INPUTS and not node.domain and node.name not in on_cpu and node.name in places
+        node for node in graph.graph.nodes if host_inputs(node) and node.name not in on_cpu and node.name in places
     ]
     unknown = [
         (node, name)
         for node in readers
-        for place in ORT_HOST_INPUTS[node.op_type]
+        for place in host_inputs(node)
         if place < len(node.inputs) and (name := node.inputs[place])
         if (value := graph.values.get(name)) is not None and _moves(value)
     ]
