@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from onnx.parser import parse_model
 
 from models import decoder
 from neusight_onnx import analyze
@@ -224,13 +225,34 @@ SCATTER = Node(name="write", op_type="TensorScatter", inputs=("past", "new"), ou
         pytest.param(with_cache(SHARING, length=4), 1, id="GroupQueryAttention in a buffer of the greatest length"),
         pytest.param(with_cache(SHARING, length=9), 1, id="GroupQueryAttention, a present of another length"),
         pytest.param(with_cache(SCATTER, length=4), 1, id="TensorScatter"),
-        pytest.param(with_cache(replace(SHARING, op_type="PagedAttention"), length=4), None, id="paged"),
+        pytest.param(
+            with_cache(replace(SHARING, op_type="PagedAttention"), length=4), None, id="paged, without a table"
+        ),
         pytest.param(with_cache(replace(JOIN, op_type="Add"), length=5), None, id="no cache"),
     ],
 )
 def test_tokens_that_a_cache_grows_by(graph: InferredGraph, new_tokens: int | None) -> None:
     work = [NodeWork(node=node.name, op_type=node.op_type, kernels=(COPIED,)) for node in graph.graph.nodes]
     assert memory_on(run_memory(graph, work, "eager"), GPU).new_token_count == new_tokens
+
+
+PAGED = """
+    <ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+    g (float16[tokens, 512] q, int32[offsets] offsets, int32[batch] past, int32[batch, most] table,
+       float16[blocks, 256, 2, 64] pk, float16[blocks, 256, 2, 64] pv) => (float16[tokens, 256] y,
+       float16[blocks, 256, 2, 64] nk, float16[blocks, 256, 2, 64] nv)
+    { y, nk, nv = com.microsoft.PagedAttention<num_heads = 4, kv_num_heads = 2>(q, , , pk, pv, offsets, past, table) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("dims", "new_tokens"), [({}, 1), ({"tokens": 24}, 3), ({"tokens": 12}, 1.5)], ids=["decoding", "several", "uneven"]
+)
+def test_new_tokens_of_a_paged_cache(dims: dict[str, int], new_tokens: float) -> None:
+    """Those of all sequences lie in one row: their share of it is each one's."""
+    report = analyze(read_model_bytes(parse_model(PAGED).SerializeToString()), gpu="l4", batch=8, dims=dims)
+    assert (report.totals.batch_size, report.totals.memory.new_token_count) == (8, new_tokens)
+    assert report.totals.tokens_per_s == pytest.approx(8 * new_tokens / report.totals.latency_ms * 1e3)
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,11 @@ def throughput(subject: Subject) -> Iterator[Found]:
         if limit is None:
             continue
         if at_median is None:
+            keeps = totals.memory.cache_sharing != "none"
+            why = "how many tokens a run appends isn't known" if keeps else "the model keeps no keys and values"
             yield Found(
-                message="the model keeps no keys and values, so that its throughput isn't counted in tokens; the limit "
-                f"is {_limit(subject, 'throughput')}",
+                message=f"{why}, so that its throughput isn't counted in tokens; the limit is "
+                f"{_limit(subject, 'throughput')}",
                 fix="give the limit in samples a second, such as 500/s",
             )
             continue

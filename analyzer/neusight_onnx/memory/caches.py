@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.graph.paged_sizes import PAGED, TABLE
 
 _PAIRS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "Attention"): ((4, 1), (5, 2)),
@@ -19,10 +20,13 @@ _PAIRS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2)),
     ("com.microsoft", "SparseAttention"): ((3, 1), (4, 2)),
     ("com.microsoft", "PagedAttention"): ((3, 1), (4, 2)),
+    ("com.microsoft", "SparsePagedAttention"): ((3, 1), (4, 2)),
 }
 """(input of the past, output of the present) by operator: the operators' documentation (onnx, ContribOperators.md)."""
 
-_SHARING = frozenset({"TensorScatter", "GroupQueryAttention", "SparseAttention", "PagedAttention"})
+_SHARING = frozenset(
+    {"TensorScatter", "GroupQueryAttention", "SparseAttention", "PagedAttention", "SparsePagedAttention"}
+)
 """Operators documented to update the cache in place where past and present are bound to one buffer."""
 
 _PASSING = frozenset({"Cast", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}) | {
@@ -38,13 +42,13 @@ _STEPS = 8
 class CachePair:
     """An output of the model that is an input with something appended. ``shared``: both are the same memory.
 
-    ``new_tokens``: so many a sample; None where that isn't known.
+    ``new_tokens``: so many a sample, of a paged cache on average; None where that isn't known.
     """
 
     past: str
     present: str
     shared: bool
-    new_tokens: int | None = None
+    new_tokens: float | None = None
 
 
 def cache_pairs(graph: InferredGraph) -> tuple[CachePair, ...]:
@@ -127,15 +131,25 @@ _TOKEN_AXES = {3: 1, 4: 2, 5: 1}
 """Rank of an operator's queries, (b, s, h d), (b, h, s, d) or packed (b, s, h, 3, d) -> their dimension of tokens."""
 
 
-def _appended(graph: InferredGraph, node: Node) -> int | None:
+def _appended(graph: InferredGraph, node: Node) -> float | None:
     """How many tokens a sample an operator appends to a cache: its queries, whatever the cache grows by."""
     queries = graph.values.get(node.inputs[1 if node.op_type == "TensorScatter" else 0])
-    if node.op_type == "PagedAttention" or queries is None or queries.shape is None:
-        return None  # paged: the samples' tokens are packed
+    if queries is None or queries.shape is None:
+        return None
+    if (node.domain, node.op_type) in PAGED:
+        table = graph.values.get(node.inputs[TABLE]) if len(node.inputs) > TABLE else None
+        return _share(queries.shape[0], table.shape[0]) if table is not None and table.shape else None
     if node.op_type == "TensorScatter":
         return queries.shape[_attribute_axis(node, len(queries.shape))]
     axis = _TOKEN_AXES.get(len(queries.shape))
     return None if axis is None else queries.shape[axis]
+
+
+def _share(tokens: int, sequences: int) -> float | None:
+    """Tokens of each of so many sequences whose tokens are packed in one row; an int where all can have as many."""
+    if not sequences:
+        return None
+    return tokens / sequences if tokens % sequences else tokens // sequences
 
 
 def _attribute_axis(node: Node, rank: int) -> int:

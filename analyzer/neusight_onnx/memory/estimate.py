@@ -180,7 +180,7 @@ def _sharing(caches: Sequence[CachePair]) -> str:
     return "once" if all(pair.shared for pair in caches) else "twice"
 
 
-def _new_tokens(caches: Sequence[CachePair]) -> int | None:
+def _new_tokens(caches: Sequence[CachePair]) -> float | None:
     """The tokens that a sample's own cache grows by; that of another sequence (a decoder's of its encoder) doesn't."""
     return max((pair.new_tokens for pair in caches if pair.new_tokens), default=None)
 

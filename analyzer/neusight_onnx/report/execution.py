@@ -53,7 +53,8 @@ def tokens_text(totals: Totals) -> str:
     """What samples a second are in tokens, where a model keeps keys and values; with a comma in front, else nothing."""
     if totals.tokens_per_s is None or idle_text(totals):
         return ""
-    tokens = counted(totals.memory.new_token_count or 0, "new token")
+    count = totals.memory.new_token_count or 0
+    tokens = counted(count, "new token") if isinstance(count, int) else f"{significant(count)} new tokens"
     return f", {tokens} each: {significant(totals.tokens_per_s)} tokens/s"
 
 

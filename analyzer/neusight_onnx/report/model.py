@@ -185,7 +185,7 @@ class MemoryEstimate:
     largest_batch: LargestBatch | None = None
     gradient_bytes: int = 0
     optimizer_bytes: int = 0
-    new_token_count: int | None = None
+    new_token_count: float | None = None
 
     @property
     def fits(self) -> bool:
