@@ -721,6 +721,56 @@ def test_menus(gpu: str, edge: int) -> None:
     assert len({(tile.n, tile.m) for tile in tiles}) == len(tiles)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "tile"),
+    [
+        pytest.param(Gemm(batch=65536, m=16, n=16, k=16, dtype=FP16), (16, 16), id="batch-of-16"),
+        pytest.param(Gemm(batch=65536, m=32, n=32, k=16, dtype=BF16), (32, 32), id="batch-of-32"),
+        pytest.param(Gemm(batch=65536, m=64, n=64, k=16, dtype=FP16), (64, 64), id="batch-that-fills-64"),
+        pytest.param(Gemm(m=1_048_576, n=16, k=16, dtype=FP16), (16, 16), id="few-columns"),
+        pytest.param(Gemm(m=1_048_576, n=32, k=16, dtype=FP16), (64, 256), id="as-measured"),
+        pytest.param(Gemm(batch=65536, m=16, n=16, k=16, dtype=INT8), (64, 16), id="8-bits-have-none"),
+        pytest.param(Gemm(batch=65536, m=16, n=16, k=16, dtype=FP16, b_dtype=INT8), (64, 16), id="unpacked-weights"),
+    ],
+)
+def test_small_tiles(kernel: Gemm, tile: tuple[int, int]) -> None:
+    result = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu("a100-sxm-80gb"), PRIORS)
+    assert (result.tile["n"][0], result.tile["m"][0]) == tile
+
+
+@pytest.mark.parametrize(
+    ("gpu", "threads", "cycles"),
+    [
+        # an SM holds 2,048 threads and 32 blocks, 1,024 and 16, 1,536 and 16, 1,536 and 24
+        ("a100-sxm-80gb", 32, 3000 / 32),
+        ("a100-sxm-80gb", 128, 3000 / 16),
+        ("t4", 32, 3000 / 16),
+        ("t4", 128, 3000 / 8),
+        ("rtx-3090", 32, 3000 / 16),
+        ("rtx-4090", 32, 3000 / 24),
+        ("h100-sxm", 32, 3000 / 32),
+    ],
+)
+def test_blocks_of_a_batch_live_for_a_while(gpu: str, threads: int, cycles: float) -> None:
+    spec = load_gpu(gpu)
+    kernel = Gemm(batch=1000 * spec.sm_count, m=16, n=16, k=1, dtype=FP16)
+    columns = {**pinned(kernel, 16, 16), "tile_threads": np.array([float(threads)])}
+    compute_us = TENSOR_GEMM.estimate(columns, spec, PLAIN).parts_us["compute"][0]
+    # beside it a step of k: 256 multiply-adds, of which an SM does 256 to 2,048 a clock
+    assert cycles < compute_us * top_clock(spec) * spec.clock_hz / 1e9 < cycles + 2
+
+
+def test_small_tiles_reach_the_rate_of_mma_on_hopper() -> None:
+    spec = load_gpu("h100-sxm")
+
+    def compute_us(k: int) -> float:
+        kernel = Gemm(batch=spec.sm_count, m=16, n=16, k=k, dtype=FP16)
+        return float(TENSOR_GEMM.estimate(pinned(kernel, 16, 16), spec, PLAIN).parts_us["compute"][0])
+
+    at_peak_us = 2e6 * spec.sm_count * 16 * 16 * 32768 / spec.peak_flops_per_s["fp16"]
+    assert at_peak_us / (compute_us(65536) - compute_us(32768)) == pytest.approx(0.629, rel=0.001)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     m=st.integers(1, 50_000),

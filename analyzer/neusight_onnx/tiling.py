@@ -213,6 +213,21 @@ def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 
 
+_SMALL_MMA = (Tile(n=32, m=32, threads=128), Tile(n=16, m=16, threads=32))
+
+
+def small_matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+    """Tiles in 16 bits that NVIDIA's library has beside :func:`matrix_unit_tiles`. The law takes them where nothing was
+    measured: its constants were fitted to products of 32 columns and more, none in a batch, in the larger ones.
+
+    They are those below 64x64 in the names of cuBLASLt 12.8: ``sm80_xmma_gemm_f16f16_*_tilesize32x32x64_*`` and
+    ``cutlass_{70,75,80}_wmma_tensorop_*_s161616gemm_*_{16x16,32x32}_*`` (FP16; bfloat16 from Ampere on). None is
+    oblong, and formats of 8 bits have none. Hopper's own begin at 64x64 (``sm90_xmma_*``); as it runs Ampere's FP32
+    kernels (:func:`fp32_tiles`), it and what followed are taken to run these.
+    """
+    return _SMALL_MMA if gpu.vendor == "NVIDIA" else ()
+
+
 # the same of convolutions, (channels, positions): cuDNN 7's kernels of Volta and Turing are of three sizes
 # (`volta_fp16_s884cudnn_fp16_256x64_ldg8_*`, 256x128, 128x128, positions first), as are those in INT8 to this day
 # (`turing_int8_i8816cudnn_int8_*`). Later ones have smaller and narrower tiles (CUTLASS's;

@@ -13,9 +13,14 @@ from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.matrix_units import PIPES
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
-from neusight_onnx.laws.tensor_gemm.times import LONGEST_MEASURED, join, times
+from neusight_onnx.laws.tensor_gemm.times import LONGEST_MEASURED, batched, few_columns, join, times
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, with_tile
-from neusight_onnx.tiling import DEEP_MATRIX_UNIT_SPLITS, matrix_unit_candidates, matrix_unit_tiles
+from neusight_onnx.tiling import (
+    DEEP_MATRIX_UNIT_SPLITS,
+    matrix_unit_candidates,
+    matrix_unit_tiles,
+    small_matrix_unit_tiles,
+)
 
 SERIAL_PIPES = ("int8",)
 """Pipes whose trained kernels don't split k among blocks: products of few tiles take a time in proportion to k however
@@ -25,6 +30,7 @@ _CHUNK = 128
 """Kernels at once: some 200 candidates of them fill the cache of a core and no more."""
 
 
+_OF_16_BITS = [PIPES.index(name) for name in ("fp16", "bf16", "fp16_accumulate")]
 _SERIAL = np.array([name in SERIAL_PIPES for name in PIPES])
 
 
@@ -44,12 +50,18 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
     tiles = unpacked_weights.with_lanes(matrix_unit_tiles(gpu), c)
-    tile = cheapest(matrix_unit_candidates(tiles), cols, cost, chunk=_CHUNK)
-    long = np.flatnonzero((cols["k"] > LONGEST_MEASURED) & (cols["multiplied_bytes"] == 2.0) & (not amd))
-    if long.size:
-        deep = matrix_unit_candidates(tiles, splits=DEEP_MATRIX_UNIT_SPLITS)
-        part = {name: column[long] for name, column in cols.items()}
-        tile[:, long] = cheapest(deep, part, cost, chunk=_CHUNK)
+    tile = np.empty((4, cols["k"].size))
+
+    def choose(rows: NDArray[np.bool_], menu: NDArray[np.float64]) -> None:
+        at = np.flatnonzero(rows)
+        if at.size:
+            tile[:, at] = cheapest(menu, {name: column[at] for name, column in cols.items()}, cost, chunk=_CHUNK)
+
+    long = (cols["k"] > LONGEST_MEASURED) & (cols["multiplied_bytes"] == 2.0) & (not amd)
+    small = np.isin(cols["pipe"], _OF_16_BITS) & (cols["unpacks"] == 0.0) & (batched(cols) | few_columns(cols))
+    for has_small, own in ((False, tiles), (True, (*tiles, *small_matrix_unit_tiles(gpu)))):
+        choose((small == has_small) & ~long, matrix_unit_candidates(own))
+        choose((small == has_small) & long, matrix_unit_candidates(own, splits=DEEP_MATRIX_UNIT_SPLITS))
     return with_tile(cols, tile)
 
 

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import mma_share
 from neusight_onnx.laws import unpacked_weights
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Constants
+from neusight_onnx.laws.block_wait import most_blocks
 from neusight_onnx.laws.matrix_unit_power import pipe_seconds
 from neusight_onnx.laws.matrix_units import (
     CDNA3_CLOCKS,
@@ -40,8 +42,22 @@ FLOOR_EXPONENT = 0.75
 """Part of the floor goes with the clock (instructions), part doesn't (memory latency): the smallest products take an
 A100 (1.41 GHz) 1.4 times what they take an L40S (2.52 GHz) in 16 bits, 1.7-2 times in INT8 and with narrow weights."""
 
+FEWEST_OF_WGMMA = 64.0
+"""Rows of the smallest product that a warp group's instructions have (PTX ISA, ``wgmma.mma_async``)."""
+
 RESIDENT_ELEMENTS = 32768.0
 """Elements of the output whose tiles an SM works on at once, eight blocks at most."""
+
+BLOCK_LIFE_CYCLES = 3000.0
+"""Clocks from a block's start to its end at least: an SM that holds ``r`` blocks spends ``1/r`` of it on each.
+
+TensorRT-LLM's shortest blocks, of 128 threads (INT8, 65,536 columns of 128), take an SM of an A100 186 clocks and one
+of an L40S 249, which hold 16 and 12 of them: 2,980 and 2,990. It holds for products that weren't measured, in batches
+and of few columns; constants were fitted to the others without it.
+
+What grows with the tile, ``epilogue_k``, gives a block of 64x64 540 (A100) to 1,100 clocks of an SM. NeuSight's batches
+of short reductions take as many in FP32: 1,000-1,700 of 4,096 elements (V100), 2,400-2,800 of 8,192 (P100), 2,600-3,100
+of 16,384 (A100). On an MI210 a tile of 64x16 takes no less than one of 64x32 (1,240 and 980; 128x64: 3,000)."""
 
 SYNCHRONOUS_BEFORE = 8.0
 SYNCHRONOUS_STEP_NS = 4.4
@@ -123,7 +139,7 @@ def _multiplied_s(
     kz: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Time of the pipe at the boost clock in s, with what of a tile's loads and issue slots it doesn't hide."""
-    t1, t2, _, _ = tile
+    t1, t2, threads, _ = tile
     peak = peaks(gpu, cols["pipe"])
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     # loads and issue slots of a small tile are hidden the better the slower the pipe is
@@ -131,14 +147,26 @@ def _multiplied_s(
     base = c["pipe_overhead"] * np.where(cols["multiplied_bytes"] < 2.0, c["narrow_overhead"], 1.0)
     steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
+    # tiles below what WGMMA and tcgen05 multiply are of the kernels of before, whose instructions reach less
+    steady = np.where(np.maximum(t1, t2) < FEWEST_OF_WGMMA, steady / mma_share(gpu), steady)
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     around = c["epilogue_k"] * rate_share(gpu, cols["pipe"], cols["multiplied_bytes"])
     around = around * around_share(gpu, cols["out_bytes"])
     if is_amd(gpu):
         clocks = clocks_over_cdna(gpu, peak, cols["multiplied_bytes"]) / CDNA3_CLOCKS
         steady, around = 1.0 + clocks * (steady - 1.0), around * clocks
+    else:
+        per_clock = peak / (2.0 * gpu.sm_count * gpu.clock_hz)
+        least = block_cycles(gpu, threads) / steady * per_clock / (t1 * t2) * cols["multiplied_bytes"] / 2.0
+        around = np.where(batched(cols) | few_columns(cols), np.maximum(around, least), around)
     steps = kz + around * 2.0 / cols["multiplied_bytes"]
     found: NDArray[np.float64] = grid.per_sm * 2.0 * t1 * t2 * steps * float(gpu.sm_count) / peak * steady
+    return found
+
+
+def block_cycles(gpu: GpuSpec, threads: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Clocks that an NVIDIA SM spends on each block at least."""
+    found: NDArray[np.float64] = BLOCK_LIFE_CYCLES / np.clip(gpu.max_threads_per_sm // threads, 1.0, most_blocks(gpu))
     return found
 
 
@@ -157,12 +185,24 @@ def _fetched_bytes(
     return found
 
 
+def batched(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Products in a batch, of which none was measured on NVIDIA's matrix units."""
+    found: NDArray[np.bool_] = cols["b"] > 1.0
+    return found
+
+
+def few_columns(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Products of fewer columns than were measured."""
+    found: NDArray[np.bool_] = cols["n"] < FEWEST_MEASURED
+    return found
+
+
 def beyond_measured(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
     """Products in 16 bits of fewer columns or longer reductions than were measured. Their tiles read no more than the
     operands have; what constants were fitted to reads whole tiles, as convolutions' products do."""
     if "bias" not in cols:
         return np.zeros(cols["n"].shape, dtype=np.bool_)
-    apart = (cols["k"] > LONGEST_MEASURED) | (cols["n"] < FEWEST_MEASURED)
+    apart = (cols["k"] > LONGEST_MEASURED) | few_columns(cols)
     found: NDArray[np.bool_] = apart & (cols["multiplied_bytes"] == 2.0)
     return found
 
