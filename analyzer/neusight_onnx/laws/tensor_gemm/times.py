@@ -48,16 +48,17 @@ FEWEST_OF_WGMMA = 64.0
 RESIDENT_ELEMENTS = 32768.0
 """Elements of the output whose tiles an SM works on at once, eight blocks at most."""
 
-BLOCK_LIFE_CYCLES = 3000.0
+BLOCK_LIFE_CYCLES = 2800.0
 """Clocks from a block's start to its end at least: an SM that holds ``r`` blocks spends ``1/r`` of it on each.
 
-TensorRT-LLM's shortest blocks, of 128 threads (INT8, 65,536 columns of 128), take an SM of an A100 186 clocks and one
-of an L40S 249, which hold 16 and 12 of them: 2,980 and 2,990. It holds for products that weren't measured, in batches
-and of few columns; constants were fitted to the others without it.
+TensorRT-LLM's shortest blocks have 128 threads: of a row by 8,192 to 65,536 columns of 128 or 256 in INT8 each one more
+takes an SM of an A100 175-180 clocks and one of an L40S 233, which hold 16 and 12: 2,790 to 2,880. It is taken to hold
+for blocks of other sizes, and for products that weren't measured, in batches and of few columns; constants were fitted
+to the others without it.
 
 What grows with the tile, ``epilogue_k``, gives a block of 64x64 540 (A100) to 1,100 clocks of an SM. NeuSight's batches
-of short reductions take as many in FP32: 1,000-1,700 of 4,096 elements (V100), 2,400-2,800 of 8,192 (P100), 2,600-3,100
-of 16,384 (A100). On an MI210 a tile of 64x16 takes no less than one of 64x32 (1,240 and 980; 128x64: 3,000)."""
+of short reductions take as many in FP32: 1,660 a block of 4,096 elements (V100), 2,440-2,810 of 8,192 (P100),
+2,600-3,110 of 16,384 (A100)."""
 
 SYNCHRONOUS_BEFORE = 8.0
 SYNCHRONOUS_STEP_NS = 4.4
