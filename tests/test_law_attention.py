@@ -235,6 +235,15 @@ def test_tiles_of_flash_attention_2_in_pytorch_have_no_pages(
     assert (found["tile_q"][0], found["tile_k"][0]) == (queries, keys)
 
 
+@pytest.mark.parametrize("library", ["pytorch", "onnxruntime"])
+@pytest.mark.parametrize("gpu", [A100, L40S, "rtx-5090", "v100-sxm2-16gb", "mi300x"])
+def test_a_causal_mask_leaves_a_short_prompt_its_blocks(gpu: str, library: str) -> None:
+    # torch 2.9.1 launches 1 x 64 x 16 blocks of 128 x 128 for both (heads of 64, as A100, RTX 3090, L40S, 5090)
+    full = replace(encoder(64, 16, 128, 64), library=library)
+    blocks = [chosen(replace(full, causal=causal), gpu)["blocks"] for causal in (False, True)]
+    assert blocks == [64 * 16, 64 * 16]
+
+
 @pytest.mark.parametrize(
     ("kernel", "gpu", "expected"),
     [

@@ -152,6 +152,7 @@ def _library_parts(
 ) -> tuple[Column, NDArray[np.bool_]]:
     """Parts that PyTorch's and ONNX Runtime's FlashAttention 2 cut keys into, of prompts as well, and whether its
     kernel for parts runs; others' keys stand in pages, as under the masks that were measured, which takes it, too.
+    Keys that stand in one piece don't: a causal mask leaves a prompt the tile it has without.
 
     Both count tiles of 64 queries (``set_params_splitkv``); where ONNX Runtime's writes the cache it counts key heads,
     and takes that kernel for one part, too.
@@ -163,8 +164,8 @@ def _library_parts(
     tiles, steps = np.ceil(rows / FEW_ROWS), np.ceil(seen / split_kernel_keys(cols["d"]))
     parts = np.where(_is_cut(cols, gpu), _flash2_splits(heads * tiles, steps, places), 1.0)
     paged = (cols["causal"] > 0) & (FLASH2 not in cols) | (rows <= FEW_ROWS) & (cols["t"] > cols["s"])
-    uncut_step = _is_cut(cols, gpu) & (cols["t"] > cols["s"])
-    return parts, (parts > 1.0) | appends | (cols["in_pages"] > 0) | (paged & ~uncut_step)
+    in_one_piece = ((cols["by_onnxruntime"] + cols["by_pytorch"]) > 0) & (cols["kv_bytes"] == 2.0)
+    return parts, (parts > 1.0) | appends | (cols["in_pages"] > 0) | (paged & ~in_one_piece)
 
 
 def _mma_parts(
