@@ -40,7 +40,7 @@ INTERVAL = 0.8
 """Share of cases meant to lie within the interval of a latency."""
 
 
-_LOW_US, _MIDDLE_US, _HIGH_US = attrgetter("low_us"), attrgetter("latency_us"), attrgetter("high_us")
+_MIDDLE_US = attrgetter("latency_us")
 """Which of a prediction's times a stream is made of."""
 
 INTERVAL_METHOD = (
@@ -356,25 +356,25 @@ def make_totals(
 ) -> Totals:
     """Latency with its interval, throughput, work, phases and memory of a run."""
 
-    def stream(pick: Callable[[Prediction], float]) -> float:
-        return stream_time_us(stream_steps(counted, pick, runtime), runtime)
-
     kernel_us = sum(item.latency_us for item in counted)
     steps = list(stream_steps(counted, _MIDDLE_US, runtime))
     latency_us = stream_time_us(steps, runtime)
     faster, slower = host_factors(runtime, spec)
+    left = cancelling(
+        Share(prediction=prediction, kernel_class=KERNEL_CLASSES[type(kernel)], count=item.work.count)
+        for item in counted
+        for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
+    )
+    short = list(stream_steps(counted, left.low_us, runtime))
+    long = stream_steps(counted, left.high_us, runtime)
     low_us, high_us = combined_us(
         latency_us,
-        kernels=(stream(_LOW_US), stream(_HIGH_US)),
+        kernels=(stream_time_us(short, runtime), stream_time_us(long, runtime)),
         host=(
             stream_time_us(steps, runtime, host_factor=faster),
             stream_time_us(steps, runtime, host_factor=slower),
         ),
-        left=cancelling(
-            Share(prediction=prediction, kernel_class=KERNEL_CLASSES[type(kernel)], count=item.work.count)
-            for item in counted
-            for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
-        ),
+        both_low=stream_time_us(short, runtime, host_factor=faster),
     )
     batch_size, _ = batch_of(inferred, settings.dims, settings.batch)
     samples = batch_size * (1 if trained is None else trained.plan.grad_accumulation)

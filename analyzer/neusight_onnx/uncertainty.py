@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import expm1, hypot, log, sqrt
+from statistics import NormalDist
 
 from neusight_onnx.predictor import Prediction
 
@@ -29,6 +30,13 @@ class Cancelling:
 
     low: float
     high: float
+
+    def low_us(self, prediction: Prediction) -> float:
+        """The low end of what is left of a kernel's interval."""
+        return prediction.latency_us - self.low * (prediction.latency_us - prediction.low_us)
+
+    def high_us(self, prediction: Prediction) -> float:
+        return prediction.latency_us + self.high * (prediction.high_us - prediction.latency_us)
 
 
 ALIKE = frozenset({"gemm", "conv"})
@@ -81,14 +89,22 @@ def cancelling(shares: Iterable[Share]) -> Cancelling:
     return Cancelling(low=found[0], high=found[1])
 
 
+BOTH_LOW = NormalDist().inv_cdf(sqrt(0.1)) / NormalDist().inv_cdf(0.1)
+""".37 of an 80 % half width: how far two independent, equally sure times are both below their medians in a tenth of
+the cases, and so the longer of them."""
+
+
 def combined_us(
-    middle: float, *, kernels: tuple[float, float], host: tuple[float, float], left: Cancelling
+    middle: float, *, kernels: tuple[float, float], host: tuple[float, float], both_low: float
 ) -> tuple[float, float]:
     """(low, high) of a time of ``middle`` us.
 
-    ``kernels``: the time with every kernel at the low and at the high end of its interval; ``host``: with a fast and
-    with a slow host. Host and kernels err independently.
+    ``kernels``: the time with every kernel at the low and at the high end of what is left of its interval; ``host``:
+    with a fast and with a slow host; ``both_low``: with both at the low end. Host and kernels err independently: what
+    each does by itself adds in squares. Where they take about as long, the run gets shorter only if both do.
     """
-    low = hypot((middle - kernels[0]) * left.low, middle - host[0])
-    high = hypot((kernels[1] - middle) * left.high, host[1] - middle)
+    by_kernels, by_host = middle - kernels[0], middle - host[0]
+    together = max(middle - both_low - by_kernels - by_host, 0.0)
+    low = hypot(by_kernels, by_host) + BOTH_LOW * together
+    high = hypot(kernels[1] - middle, host[1] - middle)
     return max(middle - low, 0.0), middle + high
