@@ -57,7 +57,7 @@ class Figures:
 
     ``boost``: highest clock of GeForce cards over the stated boost clock (``GEFORCE_BOOST``). ``bare_gddr``: DRAM rate
     of GDDR without ECC over the fitted share of the peak (``BARE_GDDR_GAIN``). ``energy_4n``: energy of mma in 4N over
-    what the process says (``_MMA_4N_ENERGY``).
+    what the process says (``_ADA_MMA_ENERGY``).
     """
 
     boost: float = 1.0
@@ -69,7 +69,7 @@ NEUTRAL = Figures()
 SHIPPED = Figures(
     boost=matrix_unit_power.GEFORCE_BOOST,
     bare_gddr=memory.BARE_GDDR_GAIN,
-    energy_4n=matrix_unit_power._MMA_4N_ENERGY,
+    energy_4n=matrix_unit_power._ADA_MMA_ENERGY,
 )
 
 
@@ -80,7 +80,7 @@ def law_with(figures: Figures) -> Iterator[None]:
         for module, name, value in (
             (matrix_unit_power, "GEFORCE_BOOST", figures.boost),
             (memory, "BARE_GDDR_GAIN", figures.bare_gddr),
-            (matrix_unit_power, "_MMA_4N_ENERGY", figures.energy_4n),
+            (matrix_unit_power, "_ADA_MMA_ENERGY", figures.energy_4n),
         ):
             stack.enter_context(patch.object(module, name, value))
         yield
@@ -163,7 +163,7 @@ FEW_ROWS, LARGE_WEIGHTS = 16, 100e6
 TOP = 0.999
 """Quantile of the rate that stands for the highest: the ten or twenty best of a card's products."""
 LONG_MS = 3.0
-"""Products that a power limit holds whatever came before (``_MMA_4N_ENERGY``)."""
+"""Products that a power limit holds whatever came before (``_ADA_MMA_ENERGY``)."""
 EXPOSED_EXPONENTS = (0.0, 1.0, 2.0, 3.0)
 """Other powers of a halved pipe's rate that are tried for what a small tile doesn't hide (``EXPOSED_EXPONENT``): 0 is
 the same part of a pipe's time, 1 as many clocks."""

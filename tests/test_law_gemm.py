@@ -106,7 +106,7 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
         l2_bytes=1e6,
         is_matrix=False,
         single_issue=False,
-        is_measured_7nm=False,
+        is_ga100=False,
         is_pascal_library=False,
         process_nm=16.0,
         energy_scale=1.0,

@@ -380,6 +380,25 @@ def test_a_gpu_is_lessened_towards_a_measured_one_in_what_it_surpasses() -> None
     assert lessened(b200, b200, lambda gpu: gpu_weight(gpu, trained)) == []
 
 
+@pytest.mark.parametrize(
+    "kernel", [gemm(4096, 4096, 4096, FP32), gemm(4096, 4096, 4096, FP16), conv(32, 256, 256, 56, 3, 1, FP16)]
+)
+@pytest.mark.parametrize("name", ["l40s", "rtx-5090", "rtx-3090", "a100-pcie-40gb", "h100-sxm", "mi300x"])
+def test_a_finer_process_slows_nothing(name: str, kernel: Kernel) -> None:
+    """What was measured of a die's energy, or of a generation's instructions, goes with them to any process."""
+    spec = load_gpu(name)
+    times = [
+        predict((kernel,), replace(spec, process_nm=nm))[0].latency_us for nm in (3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 12.0)
+    ]
+    assert all(finer <= (1 + SLOWER_FOR_MORE) * coarser for finer, coarser in pairwise(times)), times
+
+
+def test_a_finer_process_quickens_what_a_measured_gpu_shows_under_its_power_limit() -> None:
+    spec, kernel = load_gpu("l40s"), gemm(4096, 4096, 4096, FP16)
+    (measured,), (finer,) = (predict((kernel,), one) for one in (spec, replace(spec, process_nm=3.0)))
+    assert finer.latency_us < 0.9 * measured.latency_us
+
+
 def test_the_worse_of_two_gpus_is_their_equal_where_one_is_worse() -> None:
     pcie, sxm = load_gpu("a100-pcie-40gb"), load_gpu("a100-sxm-80gb")
     found = worse_of(pcie, sxm)

@@ -26,8 +26,8 @@ FLOPS = 2.0
 def instruction_j(gpu: GpuSpec) -> float:
     """Energy of an instruction at the boost clock, in J a lane."""
     constants = {constant.name: constant.prior for constant in CONSTANTS}
-    is_measured = machine(gpu).is_measured_7nm
-    scale = constants["energy_7nm"] if is_measured else process_energy(gpu.process_nm)
+    unit = machine(gpu)
+    scale = constants["energy_7nm"] * unit.energy_scale if unit.is_ga100 else process_energy(gpu.process_nm)
     return FLOPS * constants["energy_pj"] * 1e-12 * scale * energy_at(gpu.clock_hz)
 
 

@@ -23,9 +23,10 @@ from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS
 # three GPUs' products on real values say
 _WGMMA_ENERGY = 0.80
 _TCGEN05_ENERGY = 0.64
-# mma in TSMC's 4N takes more than the process lets expect: L40S sustains .52-.55 of 362 TFLOP/s at 350 W (SGLang and
-# TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree
-_MMA_4N_ENERGY = 1.37
+# Ada's mma, in TSMC's 4N, takes more than the process lets expect: L40S sustains .52-.55 of 362 TFLOP/s at 350 W
+# (SGLang and TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree. Later mma is taken for the
+# same. It goes with the generation, so that another process (``--set``) takes it along
+_ADA_MMA_ENERGY = 1.37
 # and of other formats, per FLOP: FP8 and FP4 as kernels show, INT8 the middle of what FORMAT_LOG_SD says; TF32, of
 # which no kernel was measured, as FP8 the other way. Sums in FP16 are taken for no cheaper: the multipliers are the
 # same, nothing was measured. So an RTX 3090 at twice its rate has the clock of an RTX A6000, the same die at that rate,
@@ -50,8 +51,8 @@ def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
         unit = _WGMMA_ENERGY
     elif used == "tcgen05":
         unit = _TCGEN05_ENERGY
-    elif gpu.process_nm <= 5.0:
-        unit = _MMA_4N_ENERGY
+    elif capability(gpu) >= MEASURED_MMA:
+        unit = _ADA_MMA_ENERGY
     found: Column = np.array([_FORMAT_ENERGY[name] for name in PIPES])[pipe.astype(np.int64)]
     return found * unit * process_energy(gpu.process_nm)
 

@@ -19,6 +19,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.gpu.spec import plain_architecture
 from neusight_onnx.laws.bandwidth import dram_bytes_per_s, l2_bytes_per_s
+from neusight_onnx.laws.gemm.machine import process_energy
 from neusight_onnx.similarity import gpu_vector
 
 _KIND = 3
@@ -63,6 +64,7 @@ def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
         (gpu.l2_bytes, other.l2_bytes),
         (l2_bytes_per_s(gpu), l2_bytes_per_s(other)),
         (gpu.power_w, other.power_w),
+        (process_energy(other.process_nm), process_energy(gpu.process_nm)),
         (gpu.shared_memory_bytes_per_sm or 1, other.shared_memory_bytes_per_sm or 1),
         *((peak, _peaks(other)[pipe]) for pipe, peak in _peaks(gpu).items()),
     )
@@ -90,6 +92,7 @@ def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
         l2_bytes=min(gpu.l2_bytes, measured.l2_bytes),
         l2_bytes_per_s=lower(l2_bytes_per_s(gpu), l2_bytes_per_s(measured)),
         power_w=min(gpu.power_w, measured.power_w),
+        process_nm=max(gpu.process_nm, measured.process_nm),
         shared_memory_bytes_per_sm=_lower(gpu.shared_memory_bytes_per_sm, measured.shared_memory_bytes_per_sm),
         register_bytes_per_sm=_lower(gpu.register_bytes_per_sm, measured.register_bytes_per_sm),
         peak_flops_per_s={pipe: lower(peak, _peaks(measured)[pipe]) for pipe, peak in _peaks(gpu).items()},

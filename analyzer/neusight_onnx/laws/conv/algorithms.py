@@ -90,7 +90,7 @@ def fused_times(cols: Columns, gpu: GpuSpec, c: Constants) -> tuple[dict[str, Co
         unit,
         flops_per_s=gpu.peak_flops_per_s["fp32"],
         is_matrix=False,
-        energy_scale=process_energy(unit.process_nm),
+        energy_scale=process_energy(unit.process_nm) if unit.is_matrix else unit.energy_scale,
     )
     tile = np.broadcast_to(FUSED_TILE, (4, cols["k"].size))
     fused = product_times(fused_product(cols, fused_blocks(cols, gpu)), lanes, c, tile)

@@ -21,6 +21,9 @@ _PROCESS_NM = np.array([3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _PROCESS_ENERGY = np.array([0.28, 0.34, 0.36, 0.47, 0.50, 0.65, 1.0, 1.0, 1.8])
 # matrix cores spend less per FLOP than vector lanes (no operand fetch per FMA): MI100 holds its clock at 300 W
 _MATRIX_ENERGY = 0.5
+GA100_CAPABILITY, GA100_NM = 8.0, 7.0
+"""NVIDIA's die of compute capability 8.0, whose energy is a constant of its own: in another process (``--set``) it has
+as much more or less as the process says."""
 ENERGY_LOG_SD_PER_HALVING = 0.2
 """How well the energy of another process is known (log), for each time it halves against the measured 16/12 nm: the
 foundry's figures are for a core of its own, and a power-limited GPU of 7 or 5 nm was not measured."""
@@ -44,7 +47,7 @@ class Machine:
     single_issue: bool
     process_nm: float
     energy_scale: float
-    is_measured_7nm: bool
+    is_ga100: bool
     arithmetic_w: float
 
 
@@ -53,6 +56,7 @@ def machine(gpu: GpuSpec) -> Machine:
     capability = gpu.compute_capability
     matrix_flops_per_s = gpu.fp32_matrix_flops_per_s
     is_matrix = matrix_flops_per_s is not None
+    is_ga100 = capability == GA100_CAPABILITY
     return Machine(
         flops_per_s=gpu.peak_flops_per_s["fp32"] if matrix_flops_per_s is None else matrix_flops_per_s,
         sm_count=float(gpu.sm_count),
@@ -64,8 +68,10 @@ def machine(gpu: GpuSpec) -> Machine:
         # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
         single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
         process_nm=gpu.process_nm,
-        energy_scale=process_energy(gpu.process_nm) * (_MATRIX_ENERGY if is_matrix else 1.0),
-        is_measured_7nm=capability is not None and gpu.process_nm == 7.0,
+        energy_scale=process_energy(gpu.process_nm)
+        * (_MATRIX_ENERGY if is_matrix else 1.0)
+        / (process_energy(GA100_NM) if is_ga100 else 1.0),
+        is_ga100=is_ga100,
         arithmetic_w=gpu.power_w - idle_w(gpu),
     )
 
@@ -89,7 +95,7 @@ def _budget_share(
     unit: Machine, constants: Constants, pipe_share: NDArray[np.float64], tile_energy: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Power that is left for arithmetic over what it takes at the boost clock."""
-    pj = constants["energy_pj"] * (constants["energy_7nm"] if unit.is_measured_7nm else unit.energy_scale)
+    pj = constants["energy_pj"] * (constants["energy_7nm"] if unit.is_ga100 else 1.0) * unit.energy_scale
     at_boost_w = pj * 1e-12 * energy_at(unit.clock_hz) * unit.flops_per_s * pipe_share * tile_energy
     return unit.arithmetic_w / at_boost_w
 
@@ -112,7 +118,7 @@ def doubt(unit: Machine, level: Column, compute_share: Column) -> Column:
     A clock under the power limit follows the energy; one that is held does not: its slope, as a share of the one far
     below the limit, is 1 - level^20, from the smooth minimum of ``clock_level``.
     """
-    halvings = 0.0 if unit.is_measured_7nm else abs(np.log2(process_energy(unit.process_nm)))
+    halvings = abs(np.log2(unit.energy_scale if unit.is_ga100 else process_energy(unit.process_nm)))
     energy = ENERGY_LOG_SD_PER_HALVING * halvings * (1.0 - level**LIMIT_SHARPNESS) / (1.0 + ENERGY_EXPONENT)
     issue = ISSUE_LOG_SD if unit.single_issue else 0.0
     found: Column = np.hypot(energy, issue) * np.minimum(compute_share, 1.0)
