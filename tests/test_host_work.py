@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from onnx import TensorProto
 
 from engine_graphs import BOTH, TO_HEADS, prepared_for_ort
 from graphs import inferred
+from models import decoder
 from neusight_onnx.analysis import analyze
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.gpu import load_gpu
+from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.kernels import HostWork, Transfer
 from neusight_onnx.lowering.walk import ON_HOST
 from neusight_onnx.predictor import predict
@@ -222,3 +225,16 @@ def test_copies_at_the_boundary_are_counted_where_they_are_asked_for() -> None:
     assert copied.totals.latency_ms > bare.totals.latency_ms
     assert copied.settings.include_io
     assert not bare.settings.include_io
+
+
+def test_keys_and_values_stay_on_the_gpu_where_copies_are_counted() -> None:
+    """Of a decoder's step over 2,047 keys only ids and the mask go in, of 8 bytes each, and the scores come back."""
+    model = read_model_bytes(decoder().SerializeToString())
+    found = analyze(model, gpu="l4", batch=8, dims={"total_sequence_length": 2048}, include_io=True)
+    moved = Counter[str]()
+    for row in found.kernels:
+        if row.kernel_class == "transfer":
+            moved[row.nodes[0]] += row.read_bytes
+    scores = next(value for value in found.model.outputs if value.name == "logits")
+    assert moved == {"(inputs)": 8 * (1 + 2048) * 8, "(outputs)": 8 * scores.shape[-1] * 2}
+    assert any("past and present keys and values stay on the GPU" in said for said in found.assumptions)

@@ -45,6 +45,7 @@ from neusight_onnx.assumptions.formats import (
 from neusight_onnx.assumptions.run import (
     of_a_newer_release,
     of_the_batch,
+    of_the_caches,
     of_the_chip,
     of_the_gpu,
     of_the_last_release,
@@ -306,6 +307,7 @@ def _assumed(
         *of_the_l2(placed, found.run.memory, spec),
         *of_the_stored_precision(settings, asked_precision, runtime),
         *of_runtime,
+        *of_the_caches(settings, found.run.memory),
         *of_memory,
         *of_formats,
         *of_permitted_fp32(counted.works),

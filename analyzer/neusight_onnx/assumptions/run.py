@@ -12,7 +12,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import said_of_unknown
 from neusight_onnx.gpu.machines import gpu_of_instance
 from neusight_onnx.graph.model import InferredGraph
-from neusight_onnx.memory import available_bytes
+from neusight_onnx.memory import RunMemory, available_bytes
 from neusight_onnx.operator_host import call_us
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, takes_tf32
 from neusight_onnx.preparation import PreparedModel
@@ -62,7 +62,17 @@ def of_the_run(prepared: PreparedModel) -> Iterator[str]:
     if prepared.runtime.captured:
         yield "runs are replayed as CUDA graphs (--cuda-graph)"
     if prepared.include_io:
-        yield "inputs are copied from the host and outputs back (--include-io)"
+        stays = f"; {CACHES_STAY}" if prepared.memory.caches else ""
+        yield f"inputs are copied from the host and outputs back{stays} (--include-io)"
+
+
+CACHES_STAY = "past and present keys and values stay on the GPU"
+
+
+def of_the_caches(settings: Settings, memory: RunMemory) -> Iterator[str]:
+    """What of inputs and outputs isn't copied where they are."""
+    if settings.include_io and memory.caches:
+        yield f"{CACHES_STAY}, which are not copied from and to the host (--include-io)"
 
 
 def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:

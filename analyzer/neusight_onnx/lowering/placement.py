@@ -406,15 +406,18 @@ def transfer(direction: str, value: Value, *, is_waited_for: bool = True) -> Tra
     return Transfer(direction=direction, dtype=dtype, byte_count=size, is_waited_for=is_waited_for)
 
 
-def boundary_copies(graph: InferredGraph) -> tuple[NodeWork | None, NodeWork | None]:
-    """The copies of the model's inputs to the GPU, and of its outputs back, as work beside the nodes."""
+def boundary_copies(graph: InferredGraph, resident: Set[str] = frozenset()) -> tuple[NodeWork | None, NodeWork | None]:
+    """The copies of the model's inputs to the GPU, and of its outputs back, as work beside the nodes.
+
+    ``resident``: inputs and outputs that stay on the GPU from run to run.
+    """
     sides = (
         ("to_device", "(inputs)", graph.graph.inputs),
         ("to_host", "(outputs)", graph.graph.outputs),
     )
     found: list[NodeWork | None] = []
     for direction, name, declared in sides:
-        kernels = tuple(_copies(direction, graph, [item.name for item in declared]))
+        kernels = tuple(_copies(direction, graph, [item.name for item in declared if item.name not in resident]))
         found.append(
             NodeWork(node=name, op_type="Copy", kernels=kernels, host_operation=True, host_waits=True, is_boundary=True)
             if kernels

@@ -88,7 +88,7 @@ def prepare(
             runtime_model = runtime_model.run_with(captured=False)
             said = (f"no CUDA graph: {reason}",)
         if include_io:
-            ways = ways.each(partial(_with_boundary_copies, recognised))
+            ways = ways.each(partial(_with_boundary_copies, recognised, memory))
         tactics = tactics_of(recognised, ways, precision, runtime_model)
         in_full = None
         if allows_by_flags(precision, runtime_model) and precision.mixed and casts_count(ways.work):
@@ -121,6 +121,8 @@ def prepare(
     )
 
 
-def _with_boundary_copies(graph: InferredGraph, work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
-    before, behind = boundary_copies(graph)
+def _with_boundary_copies(graph: InferredGraph, memory: RunMemory, work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
+    """Keys and values of earlier tokens stay on the GPU: what a run gives is what the next one takes."""
+    resident = frozenset(name for pair in memory.caches for name in (pair.past, pair.present))
+    before, behind = boundary_copies(graph, resident)
     return (*([before] if before else []), *work, *([behind] if behind else []))
