@@ -18,6 +18,7 @@ from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.laws.gemm.machine import Machine, clock_level, machine
 from neusight_onnx.laws.gemm.tiles import choose
 from neusight_onnx.laws.tiled import resident_blocks
+from neusight_onnx.predictor import predict
 from neusight_onnx.tiling import DEEP_SPLITS, candidates, convolution_tiles, fp32_tiles
 
 FP32 = DataType.FLOAT32
@@ -476,3 +477,22 @@ def test_rates_of_a_large_product(gpu: str, low: float, high: float) -> None:
     spec = load_gpu(gpu)
     time_us = GEMM.estimate(GEMM.columns((kernel,)), spec, PRIORS).latency_us[0]
     assert low < 2 * 8192 * 4096 * 4096 / time_us / 1e6 < high
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("gpu", ["mi100", "mi210", "mi300x"])
+def test_amd_shares_out_a_long_reduction_of_few_outputs(gpu: str, batch: int) -> None:
+    """16 tiles of 16 x 16 would leave most compute units idle for 65,536 steps."""
+    few = GEMM.columns((Gemm(batch=batch, m=64, n=64, k=65536, dtype=FP32),))
+    assert choose(few, load_gpu(gpu), PRIORS)[3] > 1
+    # the least that was measured fills them without
+    measured = GEMM.columns((Gemm(batch=batch, m=512, n=768, k=65536, dtype=FP32),))
+    assert choose(measured, load_gpu(gpu), PRIORS)[3] == 1
+
+
+@pytest.mark.parametrize("dtype", [FP32, DataType.FLOAT16], ids=lambda dtype: dtype.label)
+def test_a_product_of_two_vectors_streams_on_amd(dtype: DataType) -> None:
+    spec, count = load_gpu("mi300x"), 10**8
+    (found,) = predict((Gemm(m=1, n=1, k=count, dtype=dtype),), spec)
+    assert found.bound == "memory"
+    assert found.latency_us < 2e6 * 2 * count * dtype.bits / 8 / spec.memory_bytes_per_s

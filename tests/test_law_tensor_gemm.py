@@ -674,7 +674,7 @@ def test_a_product_of_two_vectors_takes_their_bytes() -> None:
         pytest.param(Gemm(m=1, n=1, k=4096, dtype=FP16, epilogue=("bias",)), "h100-sxm", id="bias"),
         pytest.param(Gemm(m=1, n=32, k=4096, dtype=FP16), "h100-sxm", id="row"),
         pytest.param(linear(1, 1, 4096, FP16, b_dtype=INT4), "h100-sxm", id="narrow-weight"),
-        pytest.param(Gemm(m=1, n=1, k=4096, dtype=FP16), "mi300x", id="amd"),
+        pytest.param(Gemm(m=1, n=32, k=4096, dtype=FP16), "mi300x", id="amd"),
     ],
 )
 def test_other_products_in_16_bits_have_tiles(kernel: Gemm, gpu: str) -> None:

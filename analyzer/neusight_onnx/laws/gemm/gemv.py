@@ -33,10 +33,12 @@ DOUBT_LOG_SD = 0.25
 
 
 def is_vector(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Which products run such kernels: of one row or column, of NVIDIA's library, without a bias."""
-    if gpu.vendor != "NVIDIA" or "bias" not in cols:
+    """Which products run such kernels, without a bias: of one row or column in NVIDIA's library; of AMD's, whose choice
+    between ``rocblas_gemv`` and Tensile's products isn't known, of two vectors alone (``rocblas_dot``)."""
+    if "bias" not in cols:
         return np.zeros(cols["m"].shape, dtype=np.bool_)
-    found: NDArray[np.bool_] = (np.minimum(cols["m"], cols["n"]) == 1.0) & (cols["bias"] == 0.0)
+    outer = (np.minimum if gpu.vendor == "NVIDIA" else np.maximum)(cols["m"], cols["n"])
+    found: NDArray[np.bool_] = (outer == 1.0) & (cols["bias"] == 0.0)
     return found
 
 

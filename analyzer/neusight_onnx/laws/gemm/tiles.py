@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.gemm.machine import machine
 from neusight_onnx.laws.gemm.pascal import choose_biased
@@ -26,20 +27,35 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
     """
     is_pascal = machine(gpu).is_pascal_library
     batched, biased, free = cols["b"] > 1, cols["bias"] > 0, cols["any_tile"] > 0
+    idle = _leaves_units_idle(cols, gpu)
     chosen = np.empty((4, batched.size))
-    for is_batched, has_bias, any_tile in product((False, True), repeat=3):
-        rows = np.flatnonzero((batched == is_batched) & (biased == has_bias) & (free == any_tile))
+    for is_batched, has_bias, any_tile, is_idle in product((False, True), repeat=4):
+        rows = np.flatnonzero((batched == is_batched) & (biased == has_bias) & (free == any_tile) & (idle == is_idle))
         if not rows.size:
             continue
         part = {name: column[rows] for name, column in cols.items()}
         if has_bias and not is_batched and is_pascal:
             chosen[:, rows] = choose_biased(part, gpu)
             continue
-        split = not is_batched and gpu.vendor == "NVIDIA"
+        split = is_idle if is_amd(gpu) else not is_batched
         tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias, any_tile=any_tile)
         menu = candidates(tiles, split=split, splits=DEEP_SPLITS)
         chosen[:, rows] = choose_from(menu, part, gpu, constants)
     return chosen
+
+
+def _leaves_units_idle(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether it is AMD's and leaves compute units without a block of the menu's smallest tile.
+
+    Tensile then shares out the reduction (``GlobalSplitU``, GSU in the names of rocBLAS's kernels, SGEMM's among them),
+    in a batch, too. No measured product is so small: the least is 512 x 768.
+    """
+    if not is_amd(gpu):
+        return np.zeros(cols["b"].shape, dtype=np.bool_)
+    n, m, _, _ = candidates(fp32_tiles(gpu, batched=False, fused_bias=False), split=False)
+    tiles = np.ceil(cols["n"] / n.min()) * np.ceil(cols["m"] / m.min())
+    found: NDArray[np.bool_] = cols["b"] * tiles < gpu.sm_count
+    return found
 
 
 SPLIT_BLOCKS = 6.0
