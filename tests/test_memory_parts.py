@@ -20,7 +20,7 @@ from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Initializer, Node, Value
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, Movement, NodeWork, Sort, TensorSpec
-from neusight_onnx.memory import in_one_buffer, largest_batch, memory_on, run_memory, verdict
+from neusight_onnx.memory import in_two_buffers, largest_batch, memory_on, run_memory, verdict
 from neusight_onnx.memory.allocators import arena_bytes, caching_bytes, planned_bytes
 from neusight_onnx.memory.caches import cache_pairs
 from neusight_onnx.memory.largest import MOST_BATCH
@@ -28,6 +28,7 @@ from neusight_onnx.memory.order import demand_order
 from neusight_onnx.memory.workspace import scratch_of
 from neusight_onnx.report.memory import largest_batch_text
 from neusight_onnx.report.model import FITS, LargestBatch, MemoryEstimate
+from neusight_onnx.report.quantities import capacity
 from report_cases import GPU, REPORT
 
 ROOT = Path(__file__).parents[1]
@@ -197,8 +198,8 @@ SHARING = Node(
     [
         # past 480, new 120, present 600; at the low end the past's 480 go when the present is there
         pytest.param(with_cache(JOIN, length=5), "twice", 1200, 720, 1200, id="Concat"),
-        # past and present are one buffer of 600 (the longer); y 600 beside it; at the high end another 600
-        pytest.param(with_cache(SHARING, length=5), "once", 1320, 1320, 1920, id="GroupQueryAttention"),
+        # past and present are one buffer of 600 (the longer); y 600 beside it
+        pytest.param(with_cache(SHARING, length=5), "once", 1320, 1320, 1320, id="GroupQueryAttention"),
         pytest.param(
             with_cache(replace(JOIN, inputs=("new", "past")), length=5), "twice", 1200, 1080, 1200, id="swapped"
         ),
@@ -482,24 +483,28 @@ def test_the_largest_batch_of_a_model_is_exact(gpu: str, runtime: str) -> None:
     assert (behind.verdict, behind.high_bytes) == ("tight", found.next_high_bytes)
 
 
-def test_the_largest_batch_is_told_for_a_cache_in_one_buffer_too() -> None:
-    """GroupQueryAttention may be given one buffer for past and present: the high end has two, which bind the answer."""
+def test_the_largest_batch_is_told_for_a_cache_in_two_buffers_too() -> None:
+    """GroupQueryAttention's past and present are one buffer, for memory as for latency; a caller may bind two."""
     dims = {"total_sequence_length": 4096}
     model = read_model_bytes(decoder().SerializeToString())
     found = analyze(model, gpu="l4", dims=dims, with_largest_batch=True).totals.memory.largest_batch
     assert found is not None
-    assert found.size_in_one_buffer is not None
-    assert found.size_in_one_buffer > found.size
-    fits = analyze(model, gpu="l4", batch=found.size_in_one_buffer, dims=dims).totals.memory
-    assert fits.verdict != FITS
-    assert in_one_buffer(fits).verdict == FITS
-    assert fits.high_bytes - in_one_buffer(fits).high_bytes == fits.cache_bytes
-    text = largest_batch_text(found)
-    assert f"if they share one, {found.size_in_one_buffer:,} fits" in text
+    assert found.size_in_one_buffer == found.size
+    assert found.size_in_two_buffers is not None
+    assert found.size_in_two_buffers < found.size
+    fits = analyze(model, gpu="l4", batch=found.size, dims=dims).totals.memory
+    assert fits.verdict == FITS
+    assert in_two_buffers(fits).verdict != FITS
+    assert in_two_buffers(fits).high_bytes - fits.high_bytes == fits.cache_bytes
+    said = f"two buffers would take {capacity(fits.cache_bytes)} more"
+    assert any("the latency assumes" in text and said in text for text in fits.assumptions)
+    half = analyze(model, gpu="l4", batch=found.size_in_two_buffers, dims=dims).totals.memory
+    assert in_two_buffers(half).verdict == FITS
+    assert f"if they are two, {found.size_in_two_buffers:,} fits" in largest_batch_text(found)
     perceptron = Path(__file__).parent / "trained" / "perceptron.onnx"
     other = analyze(perceptron, gpu="l4", with_largest_batch=True).totals.memory.largest_batch
     assert other is not None
-    assert other.size_in_one_buffer is None
+    assert (other.size_in_one_buffer, other.size_in_two_buffers) == (None, None)
 
 
 def test_a_model_without_a_batch_has_no_largest_one(tmp_path: Path) -> None:

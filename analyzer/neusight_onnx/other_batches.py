@@ -13,7 +13,7 @@ from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.execution import as_built, counted_on, run_on
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.batch_dimension import Batch, find_batch
-from neusight_onnx.memory import in_one_buffer, largest_batch, memory_on
+from neusight_onnx.memory import in_two_buffers, largest_batch, memory_on
 from neusight_onnx.predictor import Predictors
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import HostSummary, LargestBatch, MemoryEstimate, Totals
@@ -105,5 +105,5 @@ def find_largest_batch(prepared: PreparedModel, spec: GpuSpec) -> LargestBatch:
     found = largest_batch(measure, name, start, known)
     if known.cache_sharing != "once":
         return found
-    shared = largest_batch(lambda size: in_one_buffer(measure(size)), name, start, in_one_buffer(known))
-    return replace(found, size_in_one_buffer=shared.size)
+    apart = largest_batch(lambda size: in_two_buffers(measure(size)), name, start, in_two_buffers(known))
+    return replace(found, size_in_one_buffer=found.size, size_in_two_buffers=apart.size)

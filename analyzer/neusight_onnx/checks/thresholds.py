@@ -11,7 +11,7 @@ from neusight_onnx.compatibility import not_made_for
 from neusight_onnx.lowering.placement import refusals
 from neusight_onnx.preparation import why_uncaptured
 from neusight_onnx.report.execution import host_text
-from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
+from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, MemoryEstimate, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, percent, significant
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runnable import refused
@@ -148,21 +148,28 @@ def missed(subject: Subject) -> bool:
     return any(True for check in limited for _ in check(subject))
 
 
+def _in_one_buffer(memory: MemoryEstimate) -> str:
+    """What the figures say of a cache."""
+    return " with past and present keys and values in one buffer" if memory.cache_sharing == "once" else ""
+
+
 @checks(
     "NSX104",
     "does not fit the GPU's memory",
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="The estimated device memory of a run exceeds what the GPU has: it would fail with an out-of-memory "
-    "error. This is looked at for every target, with --max-memory or without.",
+    "error. This is looked at for every target, with --max-memory or without. Past and present keys and values are one "
+    "buffer where an operator writes in place, for memory and latency alike: two that the caller binds apart take the "
+    "cache once more.",
     fix=_MEMORY_FIX,
 )
 def memory_fits(subject: Subject) -> Iterator[Found]:
     memory = subject.memory
     if memory is not None and memory.verdict == DOES_NOT_FIT:
         yield Found(
-            message=f"needs about {capacity(memory.peak_bytes)} of device memory, {subject.gpu.name} has "
-            f"{capacity(memory.available_bytes)}"
+            message=f"needs about {capacity(memory.peak_bytes)} of device memory{_in_one_buffer(memory)}, "
+            f"{subject.gpu.name} has {capacity(memory.available_bytes)}"
         )
 
 
@@ -180,8 +187,8 @@ def memory_tight(subject: Subject) -> Iterator[Found]:
     memory = subject.memory
     if memory is not None and memory.verdict == TIGHT:
         yield Found(
-            message=f"may need up to {capacity(memory.high_bytes)} of device memory, {subject.gpu.name} has "
-            f"{capacity(memory.available_bytes)}",
+            message=f"may need up to {capacity(memory.high_bytes)} of device memory{_in_one_buffer(memory)}, "
+            f"{subject.gpu.name} has {capacity(memory.available_bytes)}",
             severity=Severity.ERROR if subject.target.limits.memory_fits else None,
         )
 

@@ -9,7 +9,7 @@ from neusight_onnx.memory.estimate import (
     with_more_weights,
 )
 from neusight_onnx.memory.l2 import kept_in_l2, run_bytes
-from neusight_onnx.memory.largest import in_one_buffer, largest_batch
+from neusight_onnx.memory.largest import in_two_buffers, largest_batch
 from neusight_onnx.memory.parameters import parameter_summary
 from neusight_onnx.memory.policy import available_bytes
 
@@ -17,7 +17,7 @@ __all__ = [
     "STANDING_ASSUMPTIONS",
     "RunMemory",
     "available_bytes",
-    "in_one_buffer",
+    "in_two_buffers",
     "kept_in_l2",
     "largest_batch",
     "memory_on",

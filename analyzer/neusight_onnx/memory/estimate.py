@@ -26,6 +26,7 @@ from neusight_onnx.memory.policy import (
 from neusight_onnx.memory.stored import as_stored
 from neusight_onnx.memory.workspace import uses_blas
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, LiveTensor, MemoryEstimate, SavedTensor
+from neusight_onnx.report.quantities import capacity
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Trained
@@ -144,7 +145,7 @@ def memory_on(run: RunMemory, gpu: GpuSpec) -> MemoryEstimate:
         verdict=verdict(peak_bytes, high_bytes, available_bytes(gpu)),
         peak_node=found.peak_node,
         peak_tensors=run.alive[:_MOST_TENSORS],
-        assumptions=tuple(_assumptions(found, policy, run.caches)),
+        assumptions=tuple(_assumptions(found, policy, run.caches, alive_bytes["cache"])),
         timeline=None if found.timeline is None else tuple(found.timeline),
     )
 
@@ -189,14 +190,17 @@ STANDING_ASSUMPTIONS = 2
 """So many of an estimate's assumptions, the first, hold for every model: what the allocator does, the context."""
 
 
-def _assumptions(found: Liveness, policy: Policy, caches: Sequence[CachePair]) -> Iterator[str]:
+def _assumptions(found: Liveness, policy: Policy, caches: Sequence[CachePair], cache_bytes: int) -> Iterator[str]:
     yield policy.described
     yield (
         f"context of {CONTEXT_BYTES / 1e6:.0f} MB ({CONTEXT_LOW_BYTES / 1e6:.0f} to "
         f"{CONTEXT_HIGH_BYTES / 1e6:.0f} MB): public figures, not measured here"
     )
     if caches and all(pair.shared for pair in caches):
-        yield "past and present keys and values are bound to the same buffers: counted once (high end: twice)"
+        yield (
+            "past and present keys and values are bound to the same buffers, as the latency assumes, too: counted once "
+            f"(two buffers would take {capacity(cache_bytes)} more)"
+        )
     elif caches:
         yield "past and present keys and values are separate buffers: counted twice (low end: once)"
     if found.unknown_count:

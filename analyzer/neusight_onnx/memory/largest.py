@@ -92,12 +92,12 @@ def largest_batch(
     return _answer(symbol, low, seen.get(low), seen.get(low + 1), refused)
 
 
-def in_one_buffer(memory: MemoryEstimate) -> MemoryEstimate:
-    """A run whose cache is bound to one buffer for sure, where past and present may be (``cache_sharing`` "once"): its
-    high end, which has two, without the second."""
-    high_bytes = max(memory.high_bytes - memory.cache_bytes, memory.peak_bytes)
-    judged = verdict(memory.peak_bytes, high_bytes, memory.available_bytes)
-    return replace(memory, high_bytes=high_bytes, verdict=judged)
+def in_two_buffers(memory: MemoryEstimate) -> MemoryEstimate:
+    """A run whose past and present keys and values, counted in one buffer (``cache_sharing`` "once"), are bound to two:
+    the cache once more."""
+    peak_bytes, high_bytes = memory.peak_bytes + memory.cache_bytes, memory.high_bytes + memory.cache_bytes
+    judged = verdict(peak_bytes, high_bytes, memory.available_bytes)
+    return replace(memory, peak_bytes=peak_bytes, high_bytes=high_bytes, verdict=judged)
 
 
 def _steps_up(seen: Mapping[int, MemoryEstimate | None], size: int, start: int) -> bool:

@@ -46,7 +46,7 @@ class Liveness:
     None). ``requests``: number + 1 where memory is taken, negative where it is given back, weights left out.
     ``peak_bytes``: the most bytes alive at once, scratch among them, reached after ``peak_place`` requests while
     ``peak_node`` ran. ``low_peak_bytes``: the same where results go in place, caches are shared and scratch is at its
-    low end; ``high_peak_bytes``: where caches are not shared and scratch is at its high end.
+    low end; ``high_peak_bytes``: where scratch is at its high end.
     ``unknown_count``: values of unknown shape, which count nothing.
     ``read_weights``: storages that some kernel reads, ``whole_weights`` those of which it isn't rows of a table.
     In training, ``left_behind`` are the bytes that a node leaves for the run backwards beside its results, and
@@ -73,7 +73,6 @@ class Liveness:
     whole_weights: set[int] = field(default_factory=set)
     live_bytes: int = 0
     saved_bytes: int = 0
-    doubled_bytes: int = 0
     peak_bytes: int = 0
     low_peak_bytes: int = 0
     high_peak_bytes: int = 0
@@ -168,7 +167,7 @@ class Liveness:
         if self.policy.hands_over:
             self.runs.append((len(self.requests), node))
         self.low_peak_bytes = max(self.low_peak_bytes, self.live_bytes - self.saved_bytes - saving + low)
-        self.high_peak_bytes = max(self.high_peak_bytes, self.live_bytes + self.doubled_bytes + high)
+        self.high_peak_bytes = max(self.high_peak_bytes, self.live_bytes + high)
 
     def weight_sizes(self) -> list[int]:
         """Bytes of each weight that some kernel reads."""
@@ -365,7 +364,6 @@ def _execute(
         if pair is not None and pair.past in walk.places:
             if pair.shared:
                 walk.place(name, walk.places[pair.past])
-                walk.doubled_bytes += size
                 continue
             less = min(size, walk.left_of_past[pair.past])
             walk.left_of_past[pair.past] -= less

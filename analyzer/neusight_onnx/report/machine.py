@@ -301,6 +301,7 @@ def memory_json(memory: MemoryEstimate) -> dict[str, Json]:
             "next_high_bytes": found.next_high_bytes,
             "limited_by": found.limited_by,
             "size_in_one_buffer": found.size_in_one_buffer,
+            "size_in_two_buffers": found.size_in_two_buffers,
         }
     return document
 

@@ -28,12 +28,13 @@ def tensor_name(tensor: LiveTensor) -> str:
 
 
 def largest_batch_text(found: LargestBatch) -> str:
-    """One sentence: the largest batch that fits, what the next one would take, and what one buffer for past and present
-    keys and values would allow."""
-    more = found.size_in_one_buffer
-    if more is None or more <= found.size:
+    """One sentence: the largest batch that fits, what the next one would take, and which batch fits where past and
+    present keys and values are two buffers."""
+    apart = found.size_in_two_buffers
+    if apart is None or apart >= found.size:
         return _largest_batch(found)
-    return f"{_largest_batch(found)} with two buffers for past and present; if they share one, {more:,} fits"
+    left = f"{apart:,} fits" if apart else "none fits"
+    return f"{_largest_batch(found)} with one buffer for past and present; if they are two, {left}"
 
 
 def _largest_batch(found: LargestBatch) -> str:

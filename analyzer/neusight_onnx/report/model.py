@@ -133,8 +133,9 @@ class LargestBatch:
 
     ``symbol`` is the dim that was varied. ``peak_bytes`` and ``high_bytes`` are those of the real computation at
     ``size`` (0 for size 0), ``next_peak_bytes`` and ``next_high_bytes`` at ``size`` + 1, which does not fit
-    (``None``: ``size`` is the largest that was tried, ``limited_by`` says why). ``size_in_one_buffer``: that of a model
-    whose past and present keys and values may be one buffer, where they are; None of others.
+    (``None``: ``size`` is the largest that was tried, ``limited_by`` says why). ``size_in_one_buffer``: ``size`` again
+    of a model whose past and present keys and values are counted in one buffer, None of others;
+    ``size_in_two_buffers``: where they are two.
     """
 
     symbol: str
@@ -145,6 +146,7 @@ class LargestBatch:
     next_high_bytes: int | None
     limited_by: str
     size_in_one_buffer: int | None = None
+    size_in_two_buffers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
