@@ -43,6 +43,8 @@ class Runtime:
     ``has_cudnn7``: whether its convolutions in FP16 are those of cuDNN 7, on Volta and Turing.
     ``units_want_eights``: whether products of FP16 take matrix units only where rows of all operands are multiples of
     8 elements.
+    ``row_padding``: what it does about rows of products' operands that aren't whole vectors of 16 bytes (as
+    ``Gemm.row_padding``).
     ``conv_layout``: the order that convolutions get their input in. ``takes_order``: whether the caller may have images
     and filters lie as (n, *spatial, c), as which operators then keep them; ``channels_last``: and does. ``reorders``:
     whether a compiler has filters of images lie so where it finds that worth its while.
@@ -115,6 +117,7 @@ class Runtime:
     sums_fp16: bool = False
     has_cudnn7: bool = False
     units_want_eights: bool = False
+    row_padding: Literal["", "stored", "copied"] = ""
     takes_order: bool = False
     channels_last: bool = False
     reorders: bool = False
@@ -239,6 +242,7 @@ RUNTIMES: dict[str, Runtime] = {
         # conv_1x1_as_mm is False)
         tf32="cudnn",
         reorders=True,
+        row_padding="copied",  # torch._inductor.config.shape_padding is True (2.9.1)
         # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
         least_capability=7.0,
         calls_attention=True,
@@ -298,6 +302,9 @@ RUNTIMES: dict[str, Runtime] = {
         attention_capability=7.5,  # fused attention came with kernels for Turing and later
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
         sums_fp16=True,
+        # "TensorRT implicitly pads the tensors to the nearest multiple of alignment", K and N of MatrixMultiply among
+        # them (its developer guide, "Tensor Core Alignment"; as remembered)
+        row_padding="stored",
         tf32="all",
         narrow_products="calibrated",
         times_kernels=True,

@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels.tensors import TensorSpec, bytes_of
 
+RowPadding: TypeAlias = Literal["", "stored", "copied"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
@@ -35,6 +37,8 @@ class Gemm:
     ``on_lanes``: of FP16, by kernels of FP32's lanes though the GPU may have matrix units.
     ``any_tile``: a batch in FP32 by an engine's own kernels, of whose many tiles its builder takes the quickest; else
     by cuBLAS, which has few for a batch.
+    ``row_padding``: what is done about rows that aren't whole vectors of 16 bytes: "" (nothing), "stored" (they lie
+    padded in memory), "copied" (kernels copy the operands to padded ones where that is quicker).
     ``uneven_rows``: the rows of all entries where ``m`` is the most that one has, as in a grouped product of experts.
     """
 
@@ -64,6 +68,7 @@ class Gemm:
     accumulator: DataType | None = None
     on_lanes: bool = False
     any_tile: bool = False
+    row_padding: RowPadding = ""
     uneven_rows: int | None = None
 
     @property

@@ -119,6 +119,10 @@ def by_engine(graph: InferredGraph, ways: Ways, runtime: Runtime) -> Ways:
         from neusight_onnx.lowering.eights import with_units_for_eights
 
         ways = replace(ways, work=tuple(with_units_for_eights(ways.work, runtime)))
+    if runtime.row_padding:
+        from neusight_onnx.lowering.row_padding import with_row_padding
+
+        ways = ways.each(lambda work: with_row_padding(work, runtime.row_padding))
     if runtime.sums_fp16:
         from neusight_onnx.lowering.accumulators import with_accumulators
 

@@ -27,7 +27,7 @@ BOUND_STYLES = {
 _OPERATION_DIMS = ("operation", "operations", "method", "cell")
 """Dims that say what a kernel does, and read better without their name."""
 
-_SILENT_DIMS = ("read", "written", "b_is_weight", "b_is_cast_weight", "any_tile", "by_cudnn7")
+_SILENT_DIMS = ("read", "written", "b_is_weight", "b_is_cast_weight", "any_tile", "by_cudnn7", "row_padding")
 """Of no use for telling kernels apart; the JSON has them."""
 
 _FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log", "backward")

@@ -9,6 +9,7 @@ import numpy as np
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws.base import Column
 from neusight_onnx.laws.matrix_units import PIPES, pipe_of_product
+from neusight_onnx.laws.tensor_gemm import unaligned
 
 
 def batch_and_rows(kernel: Gemm) -> tuple[int, int]:
@@ -53,6 +54,8 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.activity,
                 kernel.beside_read_bytes,
                 float("bias" in kernel.epilogue),
+                *unaligned.vectors(kernel, m),
+                float(kernel.row_padding == "copied"),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -83,4 +86,7 @@ _COLUMNS = (
     "activity",
     "beside_bytes",
     "bias",
+    "operand_vector",
+    "result_vector",
+    "copied_rows",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,9 +13,11 @@ from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.gemm import gemv
 from neusight_onnx.laws.matrix_unit_power import clock_doubt, format_doubt, top_clock
 from neusight_onnx.laws.matrix_units import peaks
+from neusight_onnx.laws.tensor_gemm import unaligned
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.tiles import tile_of
 from neusight_onnx.laws.tensor_gemm.times import FEWEST_OF_WGMMA, join, times
+from neusight_onnx.laws.tiled import TILE_COLUMNS
 
 BATCH_LOG_SD = 0.11
 """How far off (log) products in a batch are in common by a law that plain ones were fitted to: no batch was measured in
@@ -43,6 +47,37 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
 
 def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry a pinned tile."""
+    found = _as_stored(cols, gpu, constants)
+    copied = (cols["copied_rows"] > 0.0) & unaligned.is_unaligned(cols, gpu)
+    return _with_copies(cols, gpu, constants, found, copied) if copied.any() else found
+
+
+def _with_copies(
+    cols: Columns, gpu: GpuSpec, constants: Constants, found: LawResult, copied: NDArray[np.bool_]
+) -> LawResult:
+    """``found`` with the products on padded copies of their operands that a compiler takes for quicker."""
+    bare = {name: column for name, column in unaligned.aligned(cols).items() if name not in TILE_COLUMNS}
+    padded = _as_stored(bare, gpu, constants)
+    copies = unaligned.copies_us(cols, padded.parts_us["launch"], gpu.memory_bytes_per_s)
+    latency = padded.latency_us + copies
+    taken = copied & (found.latency_us > unaligned.COPIES_QUICKER * latency)
+
+    def either(one: Column, other: Column) -> Column:
+        return np.where(taken, one, other)
+
+    parts = {**padded.parts_us, "memory": padded.parts_us["memory"] + copies}
+    return replace(
+        found,
+        latency_us=either(latency, found.latency_us),
+        parts_us={name: either(part, found.parts_us[name]) for name, part in parts.items()},
+        tile={name: either(value, found.tile[name]) for name, value in padded.tile.items()},
+        tile_count=either(padded.tile_count, found.tile_count),
+        wave_count=either(padded.wave_count, found.wave_count),
+    )
+
+
+def _as_stored(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law's answer for operands as they lie in memory."""
     tile = tile_of(cols, gpu, constants)
     c = own_constants(gpu, constants)
     dot = gemv.is_dot(cols, gpu)
@@ -76,7 +111,10 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
             clock_doubt(gpu, parts["level"], compute_share),
             np.where(dot, gemv.DOUBT_LOG_SD, _unmeasured_log_sd(cols, tile, gpu)),
         ),
-        untold_log_sd=format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
+        untold_log_sd=np.hypot(
+            format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
+            unaligned.doubt_log_sd(cols, gpu, compute_share),
+        ),
         unmeasured=dot,
     )
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Columns, Constants, LawResult
 from neusight_onnx.laws.matrix_units import peaks
+from neusight_onnx.laws.tensor_gemm import unaligned
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.memory import weight_copies
 from neusight_onnx.laws.tensor_gemm.times import join, times
@@ -49,11 +50,12 @@ FEATURES: tuple[str, ...] = (
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features).
 
-    Those of the kernel as it would be measured, which is what the residual was trained on: in bursts.
+    Those of the kernel as it would be measured, which is what the residual was trained on: in bursts, with rows of
+    whole vectors.
     """
     tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
     c = own_constants(gpu, constants)
-    parts = times({**cols, "burst": np.ones_like(cols["burst"])}, gpu, c, tile)
+    parts = times({**unaligned.aligned(cols), "burst": np.ones_like(cols["burst"])}, gpu, c, tile)
     # the product's own: those whose operands a layer before converted are no others than the measured ones
     latency_us = join({**parts, "convert": np.zeros_like(parts["convert"])}, c, tile[3])
     t1, t2, _, z = tile

@@ -12,6 +12,7 @@ from neusight_onnx.laws import unpacked_weights
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.matrix_units import PIPES
+from neusight_onnx.laws.tensor_gemm import unaligned
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.times import LONGEST_MEASURED, batched, few_columns, join, times
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, with_tile
@@ -47,6 +48,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         missing = (tile[3] > 1.0) & _SERIAL[part["pipe"].astype(np.int64)] & (not amd)
         missing = missing | ((tile[3] > 1.0) & (part["unsplit"] > 0.0))
         missing = missing | unpacked_weights.missing(part, c, tile)
+        missing = missing | (unaligned.is_unaligned(part, gpu) & (tile[0] * tile[1] > unaligned.LARGEST_TILE))
         return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
     tiles = unpacked_weights.with_lanes(matrix_unit_tiles(gpu), c)

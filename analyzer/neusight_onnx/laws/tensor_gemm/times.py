@@ -23,7 +23,7 @@ from neusight_onnx.laws.matrix_units import (
     peaks,
     rate_share,
 )
-from neusight_onnx.laws.tensor_gemm import int8_lanes
+from neusight_onnx.laws.tensor_gemm import int8_lanes, unaligned
 from neusight_onnx.laws.tensor_gemm.conversion import convert_s
 from neusight_onnx.laws.tensor_gemm.memory import operands_s, reloaded_bytes, split_sums, stream_rates
 from neusight_onnx.laws.tiled import Grid, grid_of
@@ -97,7 +97,11 @@ def times(
     on_lanes, few = int8_lanes.on_lanes(cols, gpu), unpacked_weights.on_lanes(tile, c)
     full_s = np.where(on_lanes, int8_lanes.multiplied_s(cols, gpu), _multiplied_s(cols, gpu, c, tile, grid, kz))
     step = step_ns(gpu, c)
-    latency_s = grid.waves * kz * cols["multiplied_bytes"] * step * 1e-9
+    full_s = unaligned.with_loads(cols, gpu, c, tile, grid, kz, full_s)
+    singly = unaligned.through_registers(cols, gpu)
+    latency_s = (
+        grid.waves * kz * cols["multiplied_bytes"] * np.where(singly, max(SYNCHRONOUS_STEP_NS, step), step) * 1e-9
+    )
     latency_s = np.where(on_lanes, int8_lanes.latency_s(cols, gpu, step), latency_s)
     if unpacked_weights.unpacks(c):
         full_s = np.where(few, unpacked_weights.lanes_s(cols, gpu), full_s)
@@ -125,7 +129,7 @@ def times(
         "occupancy": occupancy,
         "kz": kz,
         "level": level,
-        "norm": np.where(few, c.get("norm_of_lanes", c["norm"]), c["norm"]),
+        "norm": np.where(few | unaligned.is_unaligned(cols, gpu), c.get("norm_of_lanes", c["norm"]), c["norm"]),
         "slowness": slowness,
         "split_slowness": slowness if unpacked_weights.unpacks(c) else np.ones(blocks.shape),
     }
@@ -149,7 +153,8 @@ def _multiplied_s(
     steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
     # tiles below what WGMMA and tcgen05 multiply are of the kernels of before, whose instructions reach less
-    steady = np.where(np.maximum(t1, t2) < FEWEST_OF_WGMMA, steady / mma_share(gpu), steady)
+    before = (np.maximum(t1, t2) < FEWEST_OF_WGMMA) | unaligned.by_warps(cols, gpu)
+    steady = np.where(before, steady / mma_share(gpu), steady)
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     around = c["epilogue_k"] * rate_share(gpu, cols["pipe"], cols["multiplied_bytes"])
     around = around * around_share(gpu, cols["out_bytes"])
@@ -181,7 +186,8 @@ def _fetched_bytes(
     """Bytes that the busiest SM takes from L2: one that has a tile more than others loads for longer, too."""
     t1, t2, _, _ = tile
     side_n, side_m = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
-    shared = CLUSTER_SHARE * np.maximum(side_n, side_m) if asynchronous(gpu) else 0.0
+    multicast = asynchronous(gpu) & ~unaligned.is_unaligned(cols, gpu)
+    shared = np.where(multicast, CLUSTER_SHARE * np.maximum(side_n, side_m), 0.0)
     found: NDArray[np.float64] = grid.per_sm * (kz * (side_n + side_m - shared))
     return found
 
