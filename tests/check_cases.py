@@ -887,7 +887,7 @@ CASES = {
         model=dequantized(TensorProto.INT8), codes=codes(508), runtime="onnxruntime", says="products in floats"
     ),
     "INT8 asked of onnxruntime": Case(
-        model=linear, codes=codes(508), runtime="onnxruntime", precision="int8", says="3 kernels that only quantise"
+        model=linear, codes=codes(508), runtime="onnxruntime", precision="int8", says="5 kernels that only quantise"
     ),
     "weights of 4 bits asked of onnxruntime": Case(
         model=linear, codes=codes(), runtime="onnxruntime", precision="int4w"

@@ -422,8 +422,6 @@ def test_what_int8_changes_is_said(kernel: Gemm, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        # 4 x 32 activations there and back, 32 x 16 weights back, the product of 16 bits
-        ("int8", [(256, 128), (128, 256), (512, 1024), (256 + 1024, 128)]),
         # weights alone, inside the product
         ("fp8", [(256 + 512, 128)]),
         ("fp4", [(256 + 256, 128)]),
@@ -437,39 +435,6 @@ def test_linear_layers_whose_operands_are_widened(name: str, expected: list[tupl
     assert [(kernel.read_bytes, kernel.write_bytes) for kernel in work.kernels] == expected
     assert isinstance(work.kernels[-1], Gemm)
     assert work.kernels[-1].dtype is FP16
-
-
-@pytest.mark.parametrize(
-    ("dtype", "groups", "transposed", "expected"),
-    [
-        # 2 x 8 x 36 activations there and back, 16 x 8 x 9 weights back
-        (FP32, 1, False, [(2304, 576), (576, 2304), (1152, 4608)]),
-        (FP16, 1, False, [(1152, 576), (576, 1152), (1152, 2304)]),
-        (FP32, 4, False, [(2304, 576), (576, 2304), (288, 1152)]),
-        (FP32, 4, True, [(2304, 576), (576, 2304), (288, 1152)]),
-    ],
-)
-def test_convolutions_between_pairs(
-    dtype: DataType, groups: int, transposed: bool, expected: list[tuple[int, int]]
-) -> None:
-    kernel = Conv(
-        n=2,
-        c=8,
-        k=16,
-        groups=groups,
-        spatial=(6, 6),
-        out=(6, 6),
-        filter=(3, 3),
-        strides=(1, 1),
-        dilations=(1, 1),
-        transposed=transposed,
-        dtype=dtype,
-    )
-    work = NodeWork(node="c", op_type="Conv", kernels=(kernel,))
-    (changed,) = with_products((work,), DataType.INT8, DataType.INT8, how="widened")
-    assert changed.kernels[-1] == kernel
-    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in changed.kernels[:-1]] == expected
-    assert with_products((work,), DataType.INT8, DataType.INT8, how="widened", kept={"c"}) == (work,)
 
 
 RESNET = "examples/resnet50.onnx"

@@ -83,11 +83,17 @@ def as_quantised(precision: Precision, stored: DataType, narrow_products: str) -
     the file stores it (0.47: ``high_precision_dtype`` of modelopt.onnx.quantization is "fp16"; nvfp4_exporter casts to
     "Half" but beside weights of bfloat16; torch_onnx refuses to convert a quantised graph between the two).
     """
-    if narrow_products == "widened" and precision.products is DataType.INT8:
+    if is_of_pairs(precision, narrow_products):
         return replace(precision, plain=None)
     if narrow_products == "calibrated" and precision.plain is _BF16 and stored is not _BF16:
         return replace(precision, plain=_FP16)
     return precision
+
+
+def is_of_pairs(precision: Precision, narrow_products: str) -> bool:
+    """Whether QuantizeLinear and DequantizeLinear nodes of a file ask for a precision, in a runtime of these
+    ``narrow_products``."""
+    return narrow_products == "widened" and precision.products is DataType.INT8 and precision.weights is not None
 
 
 UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from neusight_onnx.assembly import Placed
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.quantization.at_run_time import rounding_apart
+from neusight_onnx.fusion.quantization.static import QUANTIZED
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, NodeWork
 from neusight_onnx.lowering.products import EXPERTS
 from neusight_onnx.lowering.widened_weights import widened_products
-from neusight_onnx.precision import Precision
+from neusight_onnx.precision import Precision, is_of_pairs
 from neusight_onnx.report.model import KernelRow
 from neusight_onnx.report.quantities import counted, percent
 from neusight_onnx.runtime import Runtime
@@ -128,14 +129,14 @@ def _said_of_linear_layers(precision: Precision, runtime: Runtime, rest: str) ->
             f"{what} with constant weights multiply {products.label}, with scales from calibration (or QuantizeLinear "
             "nodes), each activation quantised by the layer that makes it"
         )
-    if runtime.narrow_products == "widened" and products is DataType.INT8:
+    if is_of_pairs(precision, runtime.narrow_products):
         return (
-            f"{layers}, and convolutions, as quantize_static writes them where op_types_to_quantize names these alone "
+            "convolutions, Gemm and MatMul as quantize_static writes them where op_types_to_quantize names these alone "
             "(by default it puts pairs around Add, Mul, Concat and others, too, which take longer still and aren't "
             f"counted: analyse the quantised file): {runtime.name}'s CUDA provider multiplies no "
             f"{products.label} between QuantizeLinear and DequantizeLinear, so that in every run kernels of their own "
-            f"take activations there and back and weights back, around products of {rest} (--runtime tensorrt "
-            f"multiplies {products.label})"
+            "take what these operators read and write there and back and weights back, and the CPU biases, around "
+            f"products of {rest} (--runtime tensorrt multiplies {products.label})"
         )
     if runtime.narrow_products == "widened":
         return f"{layers}: {stored} and widened inside products of {rest}"
@@ -155,11 +156,14 @@ def of_widened_weights(precision: Precision, runtime: Runtime, works: Sequence[N
 def _linear_layers(precision: Precision, works: Sequence[NodeWork]) -> tuple[int, int]:
     """How many products and convolutions have the types of ``precision``, and how many products the file's.
 
-    A product that is left as it is, its operands being widened by kernels before it, has the types, too.
+    A product that is left as it is, its operands being widened by kernels before it, has the types, too; so has one
+    that ``quantize_static`` wrote a DequantizeLinear for.
     """
     changed = kept = 0
     wanted = precision.products or precision.weights
     for work in works:
+        if work.op_type == "DequantizeLinear":
+            changed += any(op_type in QUANTIZED for _, op_type in work.origins)
         if widened := _is_widened(work, precision):
             changed += widened
             continue

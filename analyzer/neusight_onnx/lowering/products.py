@@ -20,7 +20,6 @@ from neusight_onnx.kernels import (
     Recurrent,
     TensorSpec,
 )
-from neusight_onnx.lowering.precision import PLAIN
 
 _FP32 = DataType.FLOAT32
 
@@ -65,9 +64,8 @@ def with_products(
     ``by_cudnn``: not every product of float32 multiplies TF32, but those that PyTorch has cuDNN compute.
     ``how``: a runtime's ``narrow_products``. "calibrated": scales are known beforehand, so that activations are
     quantised by the layer that makes them, and convolutions and pooling run in int8 from one to the next.
-    "widened": nothing multiplies ``products``. 8-bit integers, of convolutions, too, become plain floats again in
-    kernels of their own: the activations', which are quantised before, and the weights'. 8- and 4-bit floats do inside
-    the product.
+    "widened": nothing multiplies ``products``: 8- and 4-bit floats become plain ones inside the product. 8-bit integers
+    don't come here but by pairs of the file (:mod:`neusight_onnx.fusion.quantization.static`).
     ``kept``: nodes that stay as they are. A mixture of experts does, too, but for ``packs_experts``: its weights, where
     ``products`` is None.
     """
@@ -81,7 +79,7 @@ def with_products(
             elif how == "calibrated" and products is not None:
                 found = (_calibrated(kernel, products),)
             elif how == "widened" and products is not None:
-                found = _widened(kernel, products, weights)
+                found = (replace(kernel, b_dtype=weights),) if _is_linear(kernel) else (kernel,)
             else:
                 found = _linear(kernel, products, weights)
             known[kernel] = found
@@ -147,41 +145,6 @@ def _stored_in(kernel: Gemm, weights: DataType) -> Gemm:
     matrices = kernel.batch if kernel.b_batch is None else kernel.b_batch
     beside = group_bytes(matrices * kernel.k * kernel.n, weights)
     return replace(kernel, b_dtype=weights, extra_read_bytes=kernel.extra_read_bytes + beside)
-
-
-def _widened(kernel: Kernel, products: DataType, weights: DataType) -> tuple[Kernel, ...]:
-    if products not in _QUANTIZED:
-        return (replace(kernel, b_dtype=weights),) if _is_linear(kernel) else (kernel,)
-    operands = _stored_operands(kernel)
-    if operands is None:
-        return (kernel,)
-    wide, filter_ = operands
-    narrow = replace(wide, dtype=products)
-    return (
-        Elementwise(operations=("quantize",), inputs=(wide,), output=narrow),
-        Elementwise(operations=("dequantize",), inputs=(narrow,), output=wide),
-        Elementwise(operations=("dequantize",), inputs=(replace(filter_, dtype=products),), output=filter_),
-        kernel,
-    )
-
-
-def _stored_operands(kernel: Kernel) -> tuple[TensorSpec, TensorSpec] | None:
-    """The activations and the weights of a convolution or a linear layer in plain floats; None of anything else."""
-    if isinstance(kernel, Gemm):
-        if not kernel.b_is_weight or kernel.batch != 1 or kernel.a_dtype is not None or kernel.b_dtype is not None:
-            return None
-        shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((kernel.m, kernel.k), (kernel.k, kernel.n))
-    elif isinstance(kernel, Conv):
-        if kernel.input_dtype is not None or kernel.weight_dtype is not None:
-            return None
-        channels = (kernel.c, kernel.k // kernel.groups) if kernel.transposed else (kernel.k, kernel.c // kernel.groups)
-        shapes = (kernel.n, kernel.c, *kernel.spatial), (*channels, *kernel.filter)
-    else:
-        return None
-    if kernel.dtype not in PLAIN:
-        return None
-    activations, weights = (TensorSpec(dtype=kernel.dtype, shape=shape) for shape in shapes)
-    return activations, weights
 
 
 def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tuple[Kernel, ...]:

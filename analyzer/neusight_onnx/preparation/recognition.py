@@ -13,7 +13,7 @@ from neusight_onnx.graph.dimension_roles import is_called_cache
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory.caches import cache_pairs
-from neusight_onnx.precision import Precision
+from neusight_onnx.precision import Precision, is_of_pairs
 from neusight_onnx.preparation.training import in_form_for_training
 from neusight_onnx.preparation.ways import allows_by_flags
 from neusight_onnx.runtime import Runtime
@@ -89,6 +89,10 @@ def _cache_names(graph: InferredGraph) -> frozenset[str]:
 
 
 def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Runtime) -> InferredGraph:
+    if is_of_pairs(precision, runtime.narrow_products):
+        from neusight_onnx.fusion.quantization.static import with_static_quantization
+
+        return with_static_quantization(graph)
     if precision.plain is None:
         return graph
     in_pytorch = _in_pytorch(runtime)

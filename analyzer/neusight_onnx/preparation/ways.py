@@ -10,7 +10,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Elementwise, Movement, NodeWork
 from neusight_onnx.lowering.layouts import with_layouts
-from neusight_onnx.precision import Precision, keeps_fp32
+from neusight_onnx.precision import Precision, is_of_pairs, keeps_fp32
 from neusight_onnx.preparation.works import as_launched
 from neusight_onnx.runtime import Runtime
 
@@ -51,7 +51,8 @@ def ways_of(
     of scales."""
     wide = None
     scale_bytes = 0
-    if precision.products is not None or precision.weights is not None:
+    narrows = precision.products is not None or precision.weights is not None
+    if narrows and not is_of_pairs(precision, runtime.narrow_products):
         if _is_chosen_by_time(precision, runtime):
             wide = with_layouts(work, runtime)
         graph, work, scale_bytes = _with_narrow_products(graph, work, precision, runtime)

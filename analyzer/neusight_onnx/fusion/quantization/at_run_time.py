@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from neusight_onnx.fusion.quantization.folding import DOMAINS
-from neusight_onnx.graph.model import InferredGraph, Node, Value
-from neusight_onnx.kernels import Elementwise, NodeWork
+from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
+from neusight_onnx.kernels import NodeWork
 
 _ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
@@ -18,13 +19,10 @@ def rounding_apart(works: Sequence[NodeWork]) -> list[NodeWork]:
 
 
 def rounding_kernels(works: Sequence[NodeWork]) -> dict[str, int]:
-    """How many kernels only quantise or dequantise, by node: of operators of their own, and of products that are asked
-    for in few bits by a runtime that has the pairs around them alone."""
-    counts = {work.node: len(work.kernels) for work in rounding_apart(works)}
-    for work in works:
-        steps = [kernel.operations for kernel in work.kernels if isinstance(kernel, Elementwise)]
-        if ("quantize",) in steps and ("dequantize",) in steps:
-            counts[work.node] = steps.count(("quantize",)) + steps.count(("dequantize",))
+    """How many kernels only quantise or dequantise, by node of the file: a product where pairs are asked for."""
+    counts: Counter[str] = Counter()
+    for work in rounding_apart(works):
+        counts[file_name(work.node)] += len(work.kernels)
     return counts
 
 
