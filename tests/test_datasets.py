@@ -254,6 +254,28 @@ def test_shapes_of_attention_are_one_with_and_without_the_cache_written(tmp_path
     assert rows.shape_group.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("file", "gpu", "source", "writes"),
+    [
+        pytest.param(CONTEXT, "a100-sxm-80gb", "vllm_flash_attn", True, id="A100's prompts"),
+        pytest.param(CONTEXT, "l40s", "vllm_flash_attn", False, id="L40S's are the earlier release's"),
+        pytest.param(CONTEXT, "h100-sxm", "vllm_flash_attn", False, id="so are H100's"),
+        pytest.param(GENERATION, "a100-sxm-80gb", "vllm_flash_attn", True, id="A100's decoding"),
+        pytest.param(GENERATION, "l40s", "vllm_flash_attn", True, id="L40S's decoding"),
+        pytest.param(GENERATION, "l40s", "vllm_flashinfer", True, id="L40S's decoding by FlashInfer"),
+        pytest.param(GENERATION, "b200-sxm", "vllm_flashinfer", False, id="B200's is the earlier release's"),
+    ],
+)
+def test_whose_times_hold_the_writing_of_the_cache(
+    file: str, gpu: str, source: str, writes: bool, tmp_path: Path
+) -> None:
+    (part,) = parts_of(tmp_path, file, [attention_row(gpu=gpu, kernel_source=source, num_key_value_heads=2)])
+    assert part.load is not None
+    (kernel,) = part.load().kernels
+    assert isinstance(kernel, Attention)
+    assert kernel.cache_write_elements == (2 * 2 * 2 * 64 * 128 if writes else 0)
+
+
 def vidur_row(op: str, **values: Any) -> dict[str, Any]:
     row = {
         "gpu": "a100-sxm-80gb",

@@ -285,8 +285,8 @@ def test_tiles_of_flash_attention_3(
 
 
 def test_flash_attention_3_always_has_a_second_kernel_behind_a_mask() -> None:
-    """A fill where none adds parts, one that adds nothing where one sequence might have had parts; encoders of few keys
-    and cuDNN have neither, nor have others' kernels."""
+    """A fill where none adds parts, one that adds nothing where one sequence might have had parts; encoders have one
+    before that makes the schedule, and the one that adds nothing, too, of many keys; cuDNN and others have none."""
     slow = {**PRIORS, "idle_launch_us": 1002.0}
 
     def more_us(kernel: Attention, gpu: str = H100, law: Law = ATTENTION) -> float:
@@ -298,8 +298,52 @@ def test_flash_attention_3_always_has_a_second_kernel_behind_a_mask() -> None:
     unsplit, emptied, cut = decode(1, 8, 8, 512), decode(64, 32, 32, 4096), decode(1, 8, 8, 4096)
     for kernel in (unsplit, replace(unsplit, causal=False), emptied, prefill(4, 32, 8, 2048)):
         assert more_us(kernel) == pytest.approx(launch_us)
-    assert [more_us(kernel) for kernel in (cut, encoder(8, 16, 256))] == [0.0, 0.0]
+    assert more_us(cut) == 0.0
+    assert more_us(encoder(8, 16, 256)) == pytest.approx(launch_us)
+    assert more_us(encoder(64, 16, 1024, 64)) == pytest.approx(2.0 * launch_us)
     assert more_us(unsplit, B200) == more_us(unsplit, A100) == more_us(unsplit, H100, CUDNN_ATTENTION) == 0.0
+
+
+def test_kernels_on_mma_have_a_floor_of_their_own() -> None:
+    """FlashAttention 2's, on any GPU, and no other's."""
+    kernel, slow = encoder(1, 1, 8), {**PRIORS, "floor_cycles_mma": PRIORS["floor_cycles_mma"] + 1e6}
+    for found, gpu, cycles in (
+        (ATTENTION, A100, 1e6),
+        (FLASH2_ATTENTION, H100, 1e6),
+        (ATTENTION, H100, 0.0),
+        (ATTENTION, B200, 0.0),
+    ):
+        spec = load_gpu(gpu)
+        usual, slower = (found.estimate(found.columns((kernel,)), spec, c).latency_us[0] for c in (PRIORS, slow))
+        assert slower - usual == pytest.approx(1e6 * cycles / spec.clock_hz)
+
+
+@pytest.mark.parametrize(("gpu", "cycles"), [(A100, 2000.0), (H100, 0.0)])
+def test_nothing_hides_the_start_of_the_first_of_several_rounds(gpu: str, cycles: float) -> None:
+    """Two blocks an SM hide each other's start, but not where both are the first: half of 4,000 cycles is on top."""
+    spec, constants = load_gpu(gpu), {**PLAIN, "block_cycles": 4000.0}
+    sequences = (spec.sm_count, 2 * spec.sm_count)
+    one, two = (law(decode(b, 1, 1, 64), gpu, constants).parts_us["compute"][0] for b in sequences)
+    assert two - 2.0 * one == pytest.approx(1e6 * cycles / spec.clock_hz, abs=1e-3)
+
+
+def test_another_block_on_an_sm_hides_the_rows_of_a_block() -> None:
+    """Of FlashAttention 2's two; where an SM has one, nothing does."""
+    rows = {**PLAIN, "row_cycles": 1000.0}
+    spec = load_gpu(A100)
+    few, many = (prefill(b, 1, 1, 64) for b in (spec.sm_count, 2 * spec.sm_count))
+    more = [
+        law(kernel, A100, rows).parts_us["compute"][0] - law(kernel, A100, PLAIN).parts_us["compute"][0]
+        for kernel in (few, many)
+    ]
+    assert more == pytest.approx([1e6 * 64 * 1000.0 / 2.0 / spec.clock_hz, 0.0])
+
+
+@pytest.mark.parametrize("gpu", [A100, H100, B200, L40S])
+def test_writing_a_cache_takes_its_launch_whatever_the_clock(gpu: str) -> None:
+    step = decode(1, 8, 1, 64)
+    alone, writing = (law(replace(step, cache_write_elements=count), gpu).latency_us[0] for count in (0, 256))
+    assert writing - alone == pytest.approx(PRIORS["cache_us"], rel=0.05)
 
 
 @pytest.mark.parametrize(("gpu", "share"), [(H100, 0.93), (B200, 0.93), (A100, 0.83)])

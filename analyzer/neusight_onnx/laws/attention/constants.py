@@ -11,8 +11,16 @@ CONSTANTS: tuple[Constant, ...] = (
         name="floor_cycles",
         prior=9000.0,
         prior_log_sd=0.2,
-        source="launch and drain: the smallest kernels, replayed in a CUDA graph, take 5-11 us, 12,000 to 16,000 "
-        "cycles, less a block with one step; fitted",
+        source="launch and drain on WGMMA and tcgen05: the smallest kernels, replayed in a CUDA graph, take 6-10 us, "
+        "12,000 to 20,000 cycles, less a block with one step and FlashAttention 3's second kernel; fitted",
+    ),
+    Constant(
+        name="floor_cycles_mma",
+        prior=5000.0,
+        prior_log_sd=0.2,
+        source="the same on mma, a kernel without schedule or descriptors: L40S's smallest prompts take 5.5 us, A100's "
+        "11.3 with the kernel that writes the cache (2.5 us): 13,000 to 14,000 cycles, less a block with a step "
+        "(4,400 and 4,000 to 6,000); fitted",
     ),
     Constant(
         name="pipe_overhead",
@@ -226,7 +234,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="cache_us",
         prior=2.5,
         prior_log_sd=0.3,
-        source="at 1.7 GHz: launch of the kernel that writes the cache; 2-3 us between releases with and without",
+        source="launch of the kernel that writes the cache, whatever the clock: between releases with and without lie "
+        "2.2-2.7 us (L40S, 2.5 GHz), 1.9-2.7 (H100, 2.0) and 2.7-2.9 (B200, 2.0); fitted",
     ),
     Constant(
         name="cache_passes",

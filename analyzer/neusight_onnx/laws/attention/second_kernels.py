@@ -49,13 +49,16 @@ def parts_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
 
 
 def idle_launch_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
-    """Time of FlashAttention 3's second kernel where there is nothing to add, in s.
+    """Time of FlashAttention 3's kernels that neither attend nor add, in s.
 
     The kernel that adds parts is launched wherever one sequence might have had several. Where it isn't, kernels that
     follow a schedule made for all layers (those with a cache, so with a mask) leave a counter, which a fill resets.
+    Those without a mask have a kernel before that makes the schedule (``prepare_varlen_num_blocks``).
     """
-    idle = (cols["split_k"] == 1.0) & ((cols["added"] > 0) | follows_a_mask(cols)) & ~is_prompt_in_8_bits(cols)
-    found = np.where(idle, 1e-6 * c["idle_launch_us"] * (1.7e9 / gpu.clock_hz), 0.0)
+    follows = follows_a_mask(cols)
+    idle = (cols["split_k"] == 1.0) & ((cols["added"] > 0) | follows)
+    launches = (1.0 * idle + 1.0 * ~follows) * ~is_prompt_in_8_bits(cols)
+    found = launches * 1e-6 * c["idle_launch_us"] * (1.7e9 / gpu.clock_hz)
     return found if unit_of(cols, gpu) == "wgmma" and CUDNN not in cols else np.zeros(found.shape)
 
 
@@ -82,6 +85,6 @@ def cache_s(cols: Columns, gpu: GpuSpec, c: Constants, dram_s_per_byte: Column) 
     taken = np.hypot(np.where(queries8, preparing, writing), streaming)
     windowed = is_prompt_in_8_bits(cols) & (cols["windowed"] > 0)
     taken = taken + windowed * cols["b"] * cols["h"] * cols["s"] * c["prepare_window_cycles"] / cycles_per_s
-    launch = 1e-6 * np.where(queries8, c["prepare_us"], c["cache_us"]) * 1.7e9 / gpu.clock_hz
+    launch = 1e-6 * np.where(queries8, c["prepare_us"] * (1.7e9 / gpu.clock_hz), c["cache_us"])
     found: Column = np.where(written > 0, launch + taken, 0.0)
     return found

@@ -43,6 +43,7 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     compute = at_boost / clock_had(at_boost, level, cols["burst"], gpu, c)
     from_l2 = (1.0 - dram.miss) / (l2_rate * np.minimum(sms, blocks))
     first = (cols["io_bytes"] + keys / cols["longest"]) * (dram.miss / dram.bytes_per_s + from_l2)
+    floor = "floor_cycles_mma" if unit_of(cols, gpu) == "mma" else "floor_cycles"
     return {
         "compute": compute,
         "latency": latency,
@@ -51,7 +52,7 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         "l2": l2,
         "products": step.products,
         "softmax": step.softmax,
-        "floor": np.full(blocks.shape, c["floor_cycles"] / gpu.clock_hz),
+        "floor": np.full(blocks.shape, c[floor] / gpu.clock_hz),
         # memory's share of the time has them already
         "beside": c["io_exposed"] * np.minimum(first, compute) * compute / (compute + dram.time_s)
         + cache_s(cols, gpu, c, dram.miss / dram.bytes_per_s)
@@ -69,7 +70,9 @@ def _blocks_s(cols: Columns, gpu: GpuSpec, c: Constants, step: Step) -> tuple[Co
     start = np.where(flashinfer, c["block_cycles_flashinfer"], c["block_cycles"])
     # two tiles of 128 on tcgen05 are stored by warps of their own
     stored_rows = np.minimum(np.minimum(cols["tile_q"], cols["rows"]), 128.0 if unit == "tcgen05" else np.inf)
-    block = start + c["row_cycles"] * stored_rows * step.width / 256.0
+    # another block's steps on the same SM hide its rows
+    hidden = (cols["resident"] > 1.0) & (blocks > sms) & (unit == "mma")
+    block = start + np.where(hidden, 0.0, c["row_cycles"] * stored_rows * step.width / 256.0)
     steps = cols["steps"] / blocks
     # where blocks are alike, SMs wait for the last round's
     rounds = np.ceil(np.maximum(blocks / sms, 1.0))
@@ -77,7 +80,10 @@ def _blocks_s(cols: Columns, gpu: GpuSpec, c: Constants, step: Step) -> tuple[Co
     if unit == "mma":
         uneven = blocks / sms * steps + _last_steps(steps, longest)
         work = np.where(is_mma_in_fp8(cols, gpu), work, np.maximum(work, uneven))
-    at_boost = (work * step.beside_others + rounds * (block / cols["resident"])) / clock
+    share = block / cols["resident"]
+    # what the first of several rounds waits for, no other hides
+    first = steps * np.maximum(step.alone - step.beside_others, 0.0) + block - share
+    at_boost = (work * step.beside_others + rounds * share + np.where(rounds > 1.0, first, 0.0)) / clock
     return at_boost, (longest * step.alone + block) / clock, block / clock
 
 
