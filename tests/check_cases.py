@@ -178,6 +178,15 @@ def nothing() -> ModelProto:
 MISSPELT = one([node("Relu", "x", "y", "act", slope=0.1)])
 
 
+# a row of the weight is 2,002 bytes
+ODD_ROWS = one(
+    [node("MatMul", "x w", "y", "head")],
+    x=("batch", 1024),
+    y=("batch", 1001),
+    weights=[tensor("w", np.zeros((1024, 1001), np.float16))],
+    dtype=F16,
+)
+
 # (2, 4, 4) floats go to the host, two come back
 DETERMINANT = one([node("Det", "x", "y", "det")], x=("batch", 4, 4), y=("batch",))
 
@@ -735,6 +744,20 @@ CASES = {
         says="fp8 in eager concerns 0 of 1 products and convolutions",
     ),
     "fp8 asked of a linear layer": Case(model=linear, codes=codes(), gpu="h100", precision="fp8"),
+    "odd rows": Case(
+        model=ODD_ROWS,
+        codes=codes(408),
+        notes=codes(408),
+        gpu="h100",
+        dims={"batch": 4096},
+        node="head",
+        says="a product of 4,096 x 1,001 x 1,024 takes",
+        fix="multiple of 8",
+    ),
+    "odd rows, padded by the builder": Case(
+        model=ODD_ROWS, codes=codes(), gpu="h100", runtime="tensorrt", dims={"batch": 4096}
+    ),
+    "odd rows of a small part": Case(model=ODD_ROWS, codes=codes(), gpu="t4", dims={"batch": 2}),
     "fp4, H100": Case(model=dequantized(F4), codes=codes(405), gpu="h100"),
     "fp4, B200": Case(model=dequantized(F4), codes=codes(), gpu="b200-sxm"),
     # --- operators

@@ -37,7 +37,7 @@ ROOMS = (
     ("assembly",),
     ("assumptions",),
     ("execution",),
-    ("other_batches",),
+    ("other_batches", "padding_gain"),
     ("outcome",),
     ("analysis", "inspection"),
     ("workbench", "annotation"),

@@ -34,8 +34,9 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, Notice, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.widened_weights import widened_products
-from neusight_onnx.memory import memory_on
+from neusight_onnx.memory import kept_in_l2, memory_on
 from neusight_onnx.other_batches import host_of
+from neusight_onnx.padding_gain import PaddingGain, padding_gain
 from neusight_onnx.precision import AUTO
 from neusight_onnx.predictor import Predictors
 from neusight_onnx.preparation import PreparedModel
@@ -53,6 +54,7 @@ class Outcome:
     ``product_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that
     what was asked for is hardly what was predicted, or can't be run. ``share_at_bounds``: of the kernels' time,
     what goes to sizes that data decide and that are counted at the most that they can be; asked for as ``host`` is.
+    ``padding``: what padded rows of products would save, asked for as ``host`` is.
     ``widens``: whether kernels widen weights of few bits before products of many rows."""
 
     totals: Totals
@@ -65,6 +67,7 @@ class Outcome:
     host: HostSummary | None = None
     warnings: tuple[Notice, ...] = ()
     share_at_bounds: float = 0.0
+    padding: PaddingGain | None = None
     widens: bool = False
 
 
@@ -137,6 +140,9 @@ def predict_outcome(
             # products of 8 bits that a runtime lacks are widened for any number of rows
             widens=executed.products in (None, DataType.TFLOAT32) and widened_products(run.works, prepared.runtime) > 0,
             share_at_bounds=_share_at_bounds(counted, prepared.shaped.expected) if with_host else 0.0,
+            padding=padding_gain(counted, spec, kept_in_l2=kept_in_l2(run.memory, spec), predictors=predictors)
+            if with_host
+            else None,
         )
 
 

@@ -13,7 +13,7 @@ from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent
 from neusight_onnx.precision import UNITS, leaves_out, refusal
-from neusight_onnx.report.quantities import counted
+from neusight_onnx.report.quantities import counted, duration
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runnable import FNUZ, narrow_floats, without_units
 
@@ -209,3 +209,29 @@ def precision(subject: Subject) -> Iterator[Found]:
 def hardly_narrowed(subject: Subject) -> Iterator[Found]:
     if subject.little_narrowed is not None:
         yield Found(message=subject.little_narrowed)
+
+
+@checks(
+    "NSX408",
+    "rows that matrix units don't load whole",
+    severity=Severity.NOTE,
+    scope=Scope.TARGET,
+    explanation="Products in 16 bits or TF32 have rows that are no multiple of 16 bytes (8 elements of 16 bits, 4 of "
+    "TF32), such as the 50,257 columns of a vocabulary. Libraries have slower kernels for them, and on Hopper and "
+    "Blackwell older instructions. It is found where padding would save a fiftieth of the kernels' time; TensorRT pads "
+    "by itself, and torch.compile where copies are worth it. Nobody measured such kernels publicly: what is saved is "
+    "worked out from the instructions that they need.",
+    fix="pad the size to a multiple of 8 in the model (a vocabulary with unused rows), or take a runtime that pads "
+    "(--runtime tensorrt)",
+)
+def loose_rows(subject: Subject) -> Iterator[Found]:
+    gain = subject.padding
+    if gain is None:
+        return
+    m, n, k = (f"{size:,}" for size in gain.sizes)
+    others = f"; with {counted(gain.others, 'other node')} {duration(gain.saved_us)} of the run" if gain.others else ""
+    yield Found(
+        message=f"a product of {m} x {n} x {k} takes {duration(gain.latency_us)}, padded to multiples of 8 "
+        f"{duration(gain.padded_us)}{others}",
+        node=gain.node,
+    )

@@ -403,6 +403,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
         assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
         share_at_bounds=0.0 if outcome is None else outcome.share_at_bounds,
+        padding=None if outcome is None else outcome.padding,
         little_narrowed=None if outcome is None else _little_narrowed(outcome.warnings),
     )
 

@@ -14,6 +14,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import Bindings, make_bindings
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.kernels import NodeWork
+from neusight_onnx.padding_gain import PaddingGain
 from neusight_onnx.precision import Precision
 from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.model import HostSummary, MemoryEstimate, Totals
@@ -107,6 +108,8 @@ class Subject:
     assumptions: tuple[str, ...] = ()
     share_at_bounds: float = 0.0
     """Of the kernels' time, what goes to sizes that data decide, counted at the most that they can be."""
+    padding: PaddingGain | None = None
+    """What padded rows of products would save, where that counts."""
     little_narrowed: str | None = None
     """That the format which the target asks for concerns hardly anything of the model."""
 
