@@ -126,6 +126,17 @@ class Refused:
     opset: int = 17
 
 
+def grouped(cache: tuple[int, ...], says: str, attributes: str = "") -> Refused:
+    """Two samples' queries of two heads of 16 on one head of keys, behind such a cache."""
+    heads = f"num_heads = 2, kv_num_heads = 1{attributes}"
+    return Refused(
+        node=f"y, a, b = com.microsoft.GroupQueryAttention<{heads}>(q, k, k, pk, pk, n, t)",
+        says=says,
+        inputs={"q": (2, 1, 32), "k": (2, 1, 16), "pk": cache, "n": (2,), "t": ()},
+        types={"n": TensorProto.INT32, "t": TensorProto.INT32},
+    )
+
+
 IMAGE = {"x": (1, 3, 9, 9)}
 FILTERS = {"w": (4, 3, 3, 3)}
 REFUSED = {
@@ -306,6 +317,41 @@ REFUSED = {
         says="queries have heads of 16, its keys of 8",
         inputs={"q": (1, 4, 32), "k": (1, 4, 8), "n": (1,), "t": ()},
         types={"n": TensorProto.INT32, "t": TensorProto.INT32},
+    ),
+    "grouped-query attention: a cache of other samples": grouped(
+        (7, 1, 5, 16), "its cache 'pk' has 7 samples, the new keys and values 2"
+    ),
+    "grouped-query attention: a cache of other heads": grouped(
+        (2, 8, 5, 16), "its cache 'pk' has 8 heads, the new keys and values 1"
+    ),
+    "grouped-query attention: a cache of other sizes": grouped(
+        (2, 1, 5, 8), "its cache 'pk' has 8 numbers a head, the new keys and values 16"
+    ),
+    "grouped-query attention: a cache of 4 bits, two in a byte": grouped(
+        (2, 1, 5, 16), "its cache 'pk' has 16 numbers a head, the new keys and values 8", ", kv_cache_bit_width = 4"
+    ),
+    "multi-head attention: a cache of other heads": Refused(
+        node="y, a, b = com.microsoft.MultiHeadAttention<num_heads = 2>(q, q, q, , , , pk, pk)",
+        says="its cache 'pk' has 3 heads, the new keys and values 2",
+        inputs={"q": (2, 1, 32), "pk": (2, 3, 5, 16)},
+    ),
+    "projected attention: a cache of other samples": Refused(
+        node="y, a = com.microsoft.Attention<num_heads = 2>(x, w, b, , past)",
+        says="its cache 'past' has 3 samples, the new keys and values 1",
+        inputs={"x": (1, 4, 16), "past": (2, 3, 2, 5, 8)},
+        weights={"w": (16, 48), "b": (48,)},
+    ),
+    "attention: a cache of other sizes": Refused(
+        node="y, a, b = Attention(q, q, q, , pk, pk)",
+        says="its cache 'pk' has 8 numbers a head, the new keys and values 16",
+        inputs={"q": (1, 2, 4, 16), "pk": (1, 2, 5, 8)},
+        opset=23,
+    ),
+    "paged attention: a cache of other heads": Refused(
+        node="y, a, b = com.microsoft.PagedAttention<num_heads = 2, kv_num_heads = 2>(q, q, q, pk, pk, o, p, t)",
+        says="its cache 'pk' has 4 heads, the new keys and values 2",
+        inputs={"q": (1, 32), "pk": (3, 16, 4, 16), "o": (2,), "p": (1,), "t": (1, 3)},
+        types=dict.fromkeys(("o", "p", "t"), TensorProto.INT32),
     ),
     "floats for an integer product": Refused(
         node="y = MatMulInteger(x, w)", says="x holds float32, it can have integers", weights={"w": (3, 4)}

@@ -6,12 +6,12 @@ v value head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.cache_sizes import keeps_a_window
 from neusight_onnx.graph.model import Value
-from neusight_onnx.graph.paged_sizes import KEY_CACHE, OFFSETS, PAST_LENGTHS, TABLE
+from neusight_onnx.graph.paged_sizes import KEY_CACHE, OFFSETS, PAST_LENGTHS, TABLE, VALUE_CACHE
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
 
@@ -21,6 +21,27 @@ _CONTRIB = "com.microsoft"
 def _require_same_heads(ctx: NodeContext, query: int, key: int) -> None:
     """Scores are products of a query's head and a key's, so both have one size."""
     ctx.require(query == key, f"its queries have heads of {query}, its keys of {key}: the sizes must be equal")
+
+
+def _require_cache(ctx: NodeContext, index: int, whole: Mapping[int, tuple[str, int]]) -> None:
+    """ModelError where new keys or values can't go on a cache: ``whole`` has what a dimension of it holds and how much
+    of that the new ones have. ONNX Runtime refuses to run such a node."""
+    if not ctx.has(index):
+        return
+    cache = ctx.shape(index)
+    for axis, (what, size) in whole.items():
+        if axis < len(cache):
+            ctx.require(
+                cache[axis] == size,
+                f"its cache '{ctx.node.inputs[index]}' has {cache[axis]:,} {what}, the new keys and values {size:,}: "
+                "both must agree",
+            )
+
+
+def _require_caches(ctx: NodeContext, first: int, b: int, g: int, sizes: tuple[int, int]) -> None:
+    """Past keys (b, g, t, d) at input ``first`` and values (b, g, t, v) behind them; ``sizes``: d and v."""
+    for index, size in zip((first, first + 1), sizes, strict=True):
+        _require_cache(ctx, index, {0: ("samples", b), 1: ("heads", g), 3: ("numbers a head", size)})
 
 
 @rule("Attention")
@@ -54,6 +75,7 @@ def _attention(ctx: NodeContext) -> Sequence[Value]:
     mode = ctx.integer("qk_matmul_output_mode", 0)
     # without a fourth output nothing looks at it, ONNX Runtime neither
     ctx.require(0 <= mode <= 3 or not any(ctx.node.outputs[3:]), f"its qk_matmul_output_mode is {mode}, not 0 to 3")
+    _require_caches(ctx, 4, b, g, (d, head))
     past = ctx.shape(4)[2] if ctx.has(4) else 0
     t = past + new
     return (
@@ -107,6 +129,7 @@ def _projected_attention(ctx: NodeContext) -> Sequence[Value]:
     dtype = ctx.dtype(3) if is_quantised else ctx.dtype(0)
     past_index = 8 if is_quantised else 4
     past = 0
+    _require_cache(ctx, past_index, {1: ("samples", b), 2: ("heads", heads), 4: ("numbers a head", d)})
     if ctx.has(past_index):
         if ctx.integer("past_present_share_buffer", 0):
             return (ctx.tensor(dtype, (b, s, v)), ctx.same(past_index))
@@ -149,6 +172,8 @@ def _multi_head(ctx: NodeContext) -> Sequence[Value]:
     is_masked = ctx.node.op_type == "DecoderMaskedMultiHeadAttention"
     past_index = 5 if is_masked else 6
     past = 0
+    if not is_masked:
+        _require_caches(ctx, past_index, b, heads, (d, v))
     if ctx.has(past_index):
         past = ctx.shape(past_index)[2]
         if ctx.integer("past_present_share_buffer", 0) or (ctx.has(past_index + 2)):
@@ -178,6 +203,9 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
     new = s if is_packed else ctx.shape(1)[1]
     if not is_packed and ctx.rank(1) == 3:
         _require_same_heads(ctx, d, ctx.shape(1)[2] // g)
+    # two numbers of 4 bits lie in a byte
+    stored = -(-d // 2) if ctx.integer("kv_cache_bit_width", 0) == 4 else d
+    _require_caches(ctx, 3, b, g, (stored, stored))
     past = ctx.shape(3)[2] if ctx.has(3) else 0
     total = ctx.data(6)
     if total is not None and total.size and not ctx.bounded:
@@ -229,6 +257,7 @@ def _sparse(ctx: NodeContext) -> Sequence[Value]:
     b, s, width = ctx.shape(0)
     h, g = ctx.integer("num_heads", 1), ctx.integer("kv_num_heads", 1)
     d = width // h if ctx.has(1) else width // (h + 2 * g)
+    _require_caches(ctx, 3, b, g, (d, d))
     return (ctx.tensor(ctx.dtype(0), (b, s, h * d)), ctx.same(3), ctx.same(4))
 
 
@@ -264,6 +293,9 @@ def _paged(ctx: NodeContext) -> Sequence[Value]:
         ctx.require(needed <= blocks, f"its sequences take {needed} blocks of {block}, its cache has {blocks}")
     h, g = ctx.integer("num_heads", 1), ctx.integer("kv_num_heads", 1)
     d = width // h if ctx.has(1) else width // (h + 2 * g)
+    for cache in (KEY_CACHE, VALUE_CACHE):
+        if ctx.dtype(cache) is ctx.dtype(0):  # in other types numbers may be packed
+            _require_cache(ctx, cache, {2: ("heads", g), 3: ("numbers a head", d)})
     return (ctx.tensor(ctx.dtype(0), (tokens, h * d)), ctx.same(3), ctx.same(4))
 
 
