@@ -475,3 +475,12 @@ def test_the_cpu_of_a_chip_multiplies_less(gpu: str, factor: float) -> None:
     kernel = HostWork(operation="conv", operation_count=2 * 10**12, mac_count=10**12, dtype=FP32, read=0, written=0)
     # 2 TFLOP at 1 TFLOP/s
     assert kernel_work(kernel, load_gpu(gpu)).serial_us == pytest.approx(2e6 * factor)
+
+
+@pytest.mark.parametrize(("tiles", "waves"), [(100, 1), (1200, 1), (1201, 2), (200_000, 167)])
+def test_many_tiles_take_many_waves(tiles: int, waves: int) -> None:
+    """Copies: blocks of 128 threads with 4 elements each, 12 at once on an SM of 1,536 threads, 100 SMs."""
+    size = 512 * tiles
+    copied = Movement(operation="copy", dtype=FP16, shape=(size,), read=2 * size, written=2 * size)
+    result = analytic_estimate((copied,), replace(ROUND, max_threads_per_sm=1536))
+    assert (result.tile_count.tolist(), result.wave_count.tolist()) == ([tiles], [waves])

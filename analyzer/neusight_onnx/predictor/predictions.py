@@ -44,7 +44,7 @@ ATTENTION_BACKWARD = 1.16
 backwards (FlashAttention-2, Dao 2023)."""
 
 # parts of a law that are one bound to a reader
-_BOUND_OF_PART = {"drift": "memory", "shared": "compute", "serial": "latency"}
+_BOUND_OF_PART = {"drift": "memory", "kept": "l2", "shared": "compute", "serial": "latency"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

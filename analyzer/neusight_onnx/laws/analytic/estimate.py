@@ -100,7 +100,7 @@ def analytic_estimate(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
         parts["compute"][i] = work.compute_us
         parts["latency"][i] = work.serial_us
         parts["launch"][i] = work.launches * LAUNCH_US + work.fixed_us
-        tiles[i], waves[i] = max(work.tile_count, 1.0), max(work.wave_count, 1.0)
+        tiles[i], waves[i] = max(work.tile_count, 1.0), work.waves(gpu)
         ideal[i] = _ideal_us(kernel, gpu)
         terms = tuple(parts[name][i : i + 1] for name in ("memory", "l2", "compute", "latency"))
         latency[i] = max(parts["launch"][i] + float(p_norm(terms, SHARPNESS)[0]), ideal[i])

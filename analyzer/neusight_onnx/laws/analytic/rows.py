@@ -104,4 +104,5 @@ def pooling_work(kernel: Pooling, gpu: GpuSpec) -> Work:
         serial_us=serial,
         memory_efficiency=REDUCTION_EFFICIENCY,
         tile_count=max(1.0, ceil(outputs / 256)),
+        tile_threads=256.0,
     )

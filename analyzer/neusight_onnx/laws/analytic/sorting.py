@@ -54,6 +54,7 @@ def sort_work(kernel: Sort, gpu: GpuSpec) -> Work:
             compute_us=elements * stages * 20.0 / lane_rate * 1e6,
             serial_us=stages * 100.0 / gpu.clock_hz * 1e6,
             tile_count=float(max(kernel.rows, 1)),
+            tile_threads=min(max(kernel.cols / 2.0, 32.0), 1024.0),
         )
     passes = max(1, ceil(kernel.dtype.bits / SORT_BITS_PER_PASS))
     if kernel.operation == "nms":
@@ -73,6 +74,7 @@ def sort_work(kernel: Sort, gpu: GpuSpec) -> Work:
             memory_efficiency=0.6,
             launches=sorts + 2,
             tile_count=max(1.0, ceil(elements / 64)),
+            tile_threads=64.0,
         )
     if kernel.operation == "nonzero":
         passes = 1  # one prefix sum over flags
@@ -85,6 +87,7 @@ def sort_work(kernel: Sort, gpu: GpuSpec) -> Work:
         serial_us=passes * BLOCK_REDUCTION_US,
         launches=passes + 2 if kernel.cols > SORT_SMALL else 2,
         tile_count=max(1.0, ceil(elements / 4096)),
+        tile_threads=256.0,
     )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
+
+from neusight_onnx.gpu import GpuSpec
 
 SECTOR_BYTES = 32
 """Unit of DRAM and L2 traffic on NVIDIA GPUs (CUDA best practices guide); AMD's is 64, used alike here."""
@@ -23,7 +26,7 @@ class Work:
 
     ``bytes`` go through L2, and through DRAM as far as ``working_set`` (default: ``bytes``) exceeds L2;
     ``memory_efficiency`` is relative to an elementwise kernel; ``compute_us`` and ``serial_us`` are final,
-    ``fixed_us`` adds to everything else.
+    ``fixed_us`` adds to everything else. A tile is a block of ``tile_threads``.
     """
 
     bytes: float
@@ -34,4 +37,10 @@ class Work:
     working_set: float | None = None
     launches: int = 1
     tile_count: float = 1.0
-    wave_count: float = 1.0
+    tile_threads: float = 128.0
+    wave_count: float | None = None
+
+    def waves(self, gpu: GpuSpec) -> float:
+        """Rounds in which the GPU executes the tiles: those said, else as many at once as its threads allow."""
+        resident = gpu.sm_count * max(1.0, gpu.max_threads_per_sm / self.tile_threads)
+        return max(1.0, ceil(self.tile_count / resident) if self.wave_count is None else self.wave_count)

@@ -94,12 +94,16 @@ def _as_stored(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
             np.where(dot, stream, parts[name]) for name, stream in zip(("memory", "l2"), streams, strict=True)
         )
     compute_share = 1e6 * parts["compute"] / latency
+    # operands that L2 holds stream from there: no DRAM would make that quicker
+    streamed_s, held_s = parts["memory"] + parts["convert"], np.where(dot, 0.0, parts["held"])
+    by_l2 = held_s > 0.5 * streamed_s
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
         parts_us={
             "compute": 1e6 * parts["compute"],
-            "memory": 1e6 * (parts["memory"] + parts["convert"]),
+            "memory": 1e6 * np.where(by_l2, streamed_s - held_s, streamed_s),
+            "kept": 1e6 * np.where(by_l2, streamed_s, 0.0),
             "l2": 1e6 * parts["l2"],
             "latency": 1e6 * parts["latency"],
             "launch": np.full(latency.shape, c["floor_us"]),

@@ -91,8 +91,9 @@ def operands_s(
     gpu: GpuSpec,
     dram: NDArray[np.float64] | float,
     l2: NDArray[np.float64] | float,
-) -> NDArray[np.float64]:
-    """Time in s to move every operand once, at ``dram`` bytes/s or, what L2 still holds, at ``l2``."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times in s to move every operand once: what DRAM gives, at ``dram`` bytes/s, and what L2 still holds, at ``l2``.
+    A kernel takes the sum."""
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     a_all, b_all, output = cols["a_bytes"] * b * m * k, cols["b_bytes"] * b * k * n, cols["write_bytes"]
     unique, beside = a_all + b_all + output, cols["beside_bytes"]
@@ -106,8 +107,10 @@ def operands_s(
     kept_a = np.where(rotated > 0.0, kept_share(others, held), kept)
     kept_b = cols["repeated"] * kept_share(others, np.where(filled, FILLED / RESIDENT_FILL, 1.0) * held)
     kept_b = np.maximum(kept_b, cols["kept_in_l2"])
-    found = (b_all + scales) * (kept_b / l2 + (1.0 - kept_b) / dram) + a_all * (kept_a / l2 + (1.0 - kept_a) / dram)
-    return found + (output + beside - scales) * (kept / l2 + (1.0 - kept) / dram)
+    operands = ((b_all + scales, kept_b), (a_all, kept_a), (output + beside - scales, kept))
+    missed = sum((bytes_ * (1.0 - held_share) for bytes_, held_share in operands), np.zeros(1))
+    found = sum((bytes_ * held_share for bytes_, held_share in operands), np.zeros(1))
+    return missed / dram, found / l2
 
 
 def reloaded_bytes(

@@ -109,7 +109,8 @@ def times(
     dram, l2 = stream_rates(gpu, c, grid.blocks)
     again = reloaded_bytes(cols, gpu, c, tile, grid, kz, whole_tiles=~(beyond_measured(cols) | few))
     partial, summed_s = split_sums(cols, gpu, z)
-    memory_s = operands_s(cols, gpu, dram, l2) + (again + partial) / dram
+    missed_s, held_s = operands_s(cols, gpu, dram, l2)
+    memory_s = missed_s + held_s + (again + partial) / dram
     fetched = np.where(on_lanes, int8_lanes.fetched_bytes(cols, gpu, kz), _fetched_bytes(cols, gpu, tile, grid, kz))
     fetched = np.where(few, grid.per_sm * kz * (t1 * cols["b_bytes"] + m * cols["a_bytes"]), fetched)
     l2_s = fetched / (c["l2_bytes_per_clock"] * gpu.clock_hz)
@@ -120,6 +121,7 @@ def times(
     return {
         "compute": pipe_s,
         "memory": memory_s,
+        "held": held_s + np.zeros_like(memory_s),
         "l2": l2_s,
         "latency": latency_s,
         "convert": convert_s(cols, gpu, c, l2) + np.zeros_like(blocks),
