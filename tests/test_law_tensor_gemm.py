@@ -222,7 +222,9 @@ def test_waiting_takes_no_power() -> None:
     spec = load_gpu("t4")
     tile = np.array([[128.0], [64.0], [256.0], [1.0]])
     kernels = (linear(16, 16384, 16384, FP16), linear(64, 16384, 16384, FP16), linear(8192, 8192, 8192, FP16))
-    streams, mixed, computes = (times_of(TENSOR_GEMM.columns((kernel,)), spec, PRIORS, tile) for kernel in kernels)
+    streams, mixed, computes = (
+        times_of(TENSOR_GEMM.columns((kernel,)), spec, own_constants(spec, PRIORS), tile) for kernel in kernels
+    )
     assert streams["level"][0] > 0.99
     assert 0.7 < mixed["level"][0] < 0.85
     assert mixed["compute"][0] < 0.5 * mixed["memory"][0]
@@ -507,14 +509,14 @@ def test_generations_of_units(name: str, asynchronous: bool, partitioned: bool) 
     spec = load_gpu(name)
     assert matrix_units.asynchronous(spec) is asynchronous
     assert has_partitioned_l2(spec) is partitioned
-    own = own_constants(spec, {"norm": 3.0, "norm_async": 5.0, "step_ns": 0.7})
+    own = own_constants(spec, {**PRIORS, "norm": 3.0, "norm_async": 5.0, "step_ns": 0.7})
     assert own["norm"] == pytest.approx(5.0 if asynchronous else 3.0, rel=0.02)
     assert own["step_ns"] == 0.7
 
 
 def test_slow_pipes_hide_loads_as_asynchronous_ones_do() -> None:
     """An RTX 4090's pipe leaves .366 of them exposed: the norm is 3^.366 x 5^.634."""
-    own = own_constants(load_gpu("rtx-4090"), {"norm": 3.0, "norm_async": 5.0})
+    own = own_constants(load_gpu("rtx-4090"), {**PRIORS, "norm": 3.0, "norm_async": 5.0})
     assert own["norm"] == pytest.approx(3.0**0.366 * 5.0**0.634, rel=1e-3)
 
 
@@ -872,6 +874,31 @@ def test_loads_are_exposed_by_pipe(name: str, pipe: str, element_bytes: float, s
 )
 def test_gddr_without_ecc_streams_nearer_to_its_peak(name: str, gain: float) -> None:
     assert stream_gain(load_gpu(name)) == gain
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        # an anchor of .8 loses .25 / 19.4375 ns a byte: 1 / (1 + .25 x a channel's rate / 19.4375)
+        pytest.param("a100-sxm-40gb", 0.80, id="HBM2, the anchor"),
+        pytest.param("v100-pcie-32gb", 1 / (1 + 0.25 * 14.0625 / 19.4375), id="HBM2, slower channels"),
+        pytest.param("a100-sxm-80gb", 1 / (1 + 0.25 * 25.4875 / 19.4375), id="HBM2e, faster ones"),
+        pytest.param("h100-sxm", 1 / (1 + 20.9375 / 19.4375), id="HBM3, half as wide, an anchor of its own"),
+        pytest.param("b200-sxm", 1 / (1 + 31.25 / 19.4375), id="HBM3e"),
+        pytest.param("a40", 0.6, id="GDDR6 with ECC"),
+        pytest.param("rtx-4090", 0.6, id="GDDR6X, before its gain"),
+        pytest.param("t4", 0.6, id="GDDR6 of Turing"),
+    ],
+)
+def test_operands_stream_at_the_share_of_their_kind_of_memory(name: str, share: float) -> None:
+    constants = {**PRIORS, "dram_efficiency": 0.8, "dram_efficiency_async": 0.5, "dram_efficiency_gddr": 0.6}
+    assert own_constants(load_gpu(name), constants)["dram_efficiency"] == pytest.approx(share, abs=2e-3)
+
+
+def test_amd_has_one_share_whatever_its_memory() -> None:
+    constants = {constant.name: constant.prior for constant in TENSOR_GEMM_AMD.constants}
+    for name in ("mi210", "mi300x", "mi325x"):
+        assert own_constants(load_gpu(name), constants)["dram_efficiency"] == constants["dram_efficiency"]
 
 
 @pytest.mark.parametrize(
