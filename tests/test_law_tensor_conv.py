@@ -602,7 +602,7 @@ def test_ideal_is_the_direct_convolution_at_the_peak() -> None:
 @pytest.mark.parametrize(
     ("burst", "direction", "kept", "filters_us", "least_us"),
     [
-        # 512 x 512 x 9 filters of 2 bytes at .82 of 2,039 GB/s (HBM2e); the roofline: at all of it. 0.23 GFLOP take .74 us
+        # 512 x 512 x 9 filters of 2 bytes at .82 of 2,039 GB/s; the roofline: at all of it. 0.23 GFLOP take .74 us
         pytest.param(False, "forward", 0.0, 2.822, 2.314, id="other layers have been there since"),
         pytest.param(False, "data", 0.0, 2.822, 2.314, id="and in the backward pass"),
         # four times that rate (``resident_gain``), nothing exceeds L2

@@ -10,6 +10,7 @@ last repetition left there.
 
 GPUs that fetch tiles and issue products by units of their own (``matrix_units.asynchronous``) have constants of their
 own where that tells: what a launch takes, how well loads stream, how much of them is hidden behind the products.
+How well they stream goes with HBM's channels, as streaming kernels do, and has a constant of its own on GDDR.
 
 What the number formats' pipes do is in :mod:`neusight_onnx.laws.matrix_units`, what the power limit leaves of the clock
 in :mod:`neusight_onnx.laws.matrix_unit_power`: convolutions and attention have them, too. Here :mod:`.memory` says what

@@ -57,13 +57,13 @@ def kept_share(bytes_: NDArray[np.float64], held: NDArray[np.float64] | float) -
 
 
 BARE_GDDR_GAIN = 1.07
-"""DRAM rate of GDDR6X against the fitted share of the peak: products of few rows stream weights at .93-.94 of it on RTX
-4090 and .87-.93 on RTX 3090, against .79-.89 on cards with HBM and .835 on L40S. GDDR7 and GDDR6 without
-ECC are taken to be alike, as they are for streaming kernels."""
+"""DRAM rate of GDDR6X against the L40S's GDDR6 with ECC, as shares of the peak: products of few rows stream weights at
+.93-.94 of it on RTX 4090 and .87-.93 on RTX 3090, and at .835 on L40S. GDDR7 and GDDR6 without ECC are taken to be
+alike, as they are for streaming kernels."""
 
 
 def stream_gain(gpu: GpuSpec) -> float:
-    """DRAM rate of the GPU's kind of memory against the fitted share of its peak."""
+    """DRAM rate of the GPU's kind of GDDR against the fitted share of the peak (``dram_efficiency_gddr``); 1 of HBM."""
     return BARE_GDDR_GAIN if memory_family(gpu) in (GDDR6X, GDDR6_BARE) else 1.0
 
 
