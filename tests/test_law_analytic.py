@@ -31,7 +31,7 @@ from neusight_onnx.kernels import (
     TreeWalk,
 )
 from neusight_onnx.laws.analytic.estimate import HALF_WIDTH_LOG, analytic_estimate, kernel_work
-from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s
+from neusight_onnx.laws.analytic.pipes import pipe_flops_per_s, vector_flops_per_s
 
 FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16
@@ -212,10 +212,26 @@ def test_which_pipe_multiplies_a_dtype(gpu: str, dtype: DataType, pipe: str) -> 
     assert 0.4 < share < 0.9
 
 
-def test_double_precision_runs_at_the_die_s_rate() -> None:
-    # a 64th of 30 TFLOP/s on the L4, half of 19.5 on the A100
-    assert pipe_flops_per_s(load_gpu("l4"), DataType.FLOAT64)[0] == pytest.approx(0.47e12, rel=0.02)
-    assert pipe_flops_per_s(load_gpu("a100-sxm-80gb"), DataType.FLOAT64)[0] == pytest.approx(9.7e12, rel=0.01)
+@pytest.mark.parametrize(
+    ("gpu", "lanes_tflops", "products_tflops"),
+    [
+        # data sheets; a 64th of 30 TFLOP/s on the L4
+        pytest.param("l4", 0.47, 0.47, id="l4"),
+        pytest.param("v100-sxm2-16gb", 7.8, 7.8, id="v100"),
+        pytest.param("a100-sxm-80gb", 9.7, 19.5, id="a100"),
+        pytest.param("a30", 5.2, 10.3, id="a30"),
+        pytest.param("h100-sxm", 34.0, 67.0, id="h100"),
+        pytest.param("b200-sxm", 40.0, 40.0, id="b200"),
+        pytest.param("mi100", 11.5, 11.5, id="mi100"),
+        pytest.param("mi210", 22.6, 45.3, id="mi210"),
+        pytest.param("mi300x", 81.7, 163.4, id="mi300x"),
+        pytest.param("mi355x", 78.6, 78.6, id="mi355x"),
+    ],
+)
+def test_double_precision_runs_at_the_die_s_rate(gpu: str, lanes_tflops: float, products_tflops: float) -> None:
+    spec = load_gpu(gpu)
+    assert vector_flops_per_s(spec, DataType.FLOAT64) == pytest.approx(1e12 * lanes_tflops, rel=0.02)
+    assert pipe_flops_per_s(spec, DataType.FLOAT64)[0] == pytest.approx(1e12 * products_tflops, rel=0.02)
 
 
 def _of_each_class(n: int, dtype: DataType) -> list[Kernel]:

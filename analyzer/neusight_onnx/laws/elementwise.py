@@ -12,7 +12,7 @@ The law, with n output elements (times in us)::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -185,12 +185,30 @@ def integer_lanes_per_sm(gpu: GpuSpec) -> float:
     return min(64.0, float(gpu.fp32_lanes_per_sm))
 
 
+_WIDE_LANES = ("cdna2", "cdna3", "cdna4")
+_FLOAT64_MATRIX_RATES: Mapping[float | str, float] = {8.0: 2.0, 9.0: 2.0, "cdna2": 2.0, "cdna3": 2.0}
+"""Compute capabilities and generations whose matrix units multiply FP64 quicker than their lanes, and how much: A100
+19.5 for 9.7 TFLOP/s, A30 10.3 for 5.2, H100 SXM 67 for 34, MI210 45.3 for 22.6, MI300X 163.4 for 81.7 (their makers'
+data sheets). B200's (40 for 40) and MI355X's (78.6 for 78.6) are no quicker, V100 and MI100 have none. H800 and H20 are
+cut to 1 TFLOP/s, which no file says."""
+
+
+def float64_matrix_flops_per_s(gpu: GpuSpec) -> float:
+    """FP64 peak of products: that of matrix units where they are quicker than vector lanes."""
+    generation = gpu.amd_generation if is_amd(gpu) else capability(gpu)
+    return float64_flops_per_s(gpu) * _FLOAT64_MATRIX_RATES.get(generation, 1.0)
+
+
 def float64_flops_per_s(gpu: GpuSpec) -> float:
     """FP64 vector peak: half of FP32 on the big dies (P100, V100, A100, H100, B200, CDNA), 1/32 or 1/64 elsewhere.
 
-    CUDA programming guide, throughput of native arithmetic instructions by compute capability.
+    CUDA programming guide, throughput of native arithmetic instructions by compute capability. Lanes of CDNA2 and later
+    are 64 bits wide (MI210 22.6 TFLOP/s of both formats, MI300X 81.7, MI355X 78.6: AMD's data sheets, whose FP32 counts
+    packed instructions).
     """
     fp32 = gpu.peak_flops_per_s["fp32"]
+    if is_amd(gpu) and gpu.amd_generation.startswith(_WIDE_LANES):
+        return fp32
     if is_amd(gpu):
         return fp32 / 2.0 if gpu.amd_generation.startswith(("cdna", "gcn")) else fp32 / 32.0
     version = capability(gpu)

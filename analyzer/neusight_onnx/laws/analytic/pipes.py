@@ -5,7 +5,7 @@ from __future__ import annotations
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import is_amd
-from neusight_onnx.laws.elementwise import float64_flops_per_s
+from neusight_onnx.laws.elementwise import float64_flops_per_s, float64_matrix_flops_per_s
 
 PIPE_FALLBACK: dict[DataType, tuple[str, ...]] = {
     DataType.TFLOAT32: ("tf32", "fp32"),
@@ -33,10 +33,11 @@ VECTOR_EFFICIENCY = 0.80
 def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType, accumulator: DataType | None = None) -> tuple[float, float]:
     """(peak FLOP/s, achievable share) of the pipe that multiplies matrices of ``dtype`` and sums in ``accumulator``.
 
-    FP32 means IEEE FP32: matrix cores where AMD has them, vector lanes on NVIDIA (TF32 is a precision of its own).
+    FP32 means IEEE FP32: matrix cores where AMD has them, vector lanes on NVIDIA (TF32 is a precision of its own). FP64
+    has matrix units where they are quicker than lanes.
     """
     if dtype is DataType.FLOAT64:
-        return float64_flops_per_s(gpu), VECTOR_EFFICIENCY
+        return float64_matrix_flops_per_s(gpu), VECTOR_EFFICIENCY
     matrix = MATRIX_EFFICIENCY["amd" if is_amd(gpu) else "nvidia"]
     if dtype is DataType.FLOAT32 and gpu.fp32_matrix_flops_per_s is not None:
         return gpu.fp32_matrix_flops_per_s, matrix
