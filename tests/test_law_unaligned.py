@@ -109,7 +109,24 @@ def test_who_pads() -> None:
     assert times["eager"] == times["onnxruntime"] > 1.1 * times["compiled"] > 1.1 * times["tensorrt"]
 
 
+@pytest.mark.parametrize(("release", "wants"), [("1.5", True), ("1.6", False)])
+def test_matrix_units_of_cublas_10_wanted_eights(release: str, wants: bool) -> None:
+    """What that makes of a product: ``test_matrix_units_wanted_eights``."""
+    assert get_runtime(f"eager@{release}").units_want_eights is wants
+
+
 def test_copies_that_save_nothing_are_not_made() -> None:
     few = product(16, 50_257, 768)
     plain, copied = predict([few, replace(few, row_padding="copied")], load_gpu("a100-sxm-80gb"))
     assert copied.latency_us == plain.latency_us
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_padded_rows_are_never_slower(gpu: str) -> None:
+    """The trees' residual is that of the padded product, its tile among its features."""
+    sizes = [(m, n, k) for m in (2, 16, 256, 1000) for n in (257, 1000, 4097) for k in (197, 768, 4096)]
+    bare = [product(*each) for each in sizes]
+    padded = [replace(kernel, row_padding="stored") for kernel in bare]
+    spec = load_gpu(gpu)
+    for size, slow, quick in zip(sizes, predict(bare, spec), predict(padded, spec), strict=True):
+        assert slow.latency_us > 0.999 * quick.latency_us, size

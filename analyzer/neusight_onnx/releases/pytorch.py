@@ -52,6 +52,15 @@ EAGER = History(
             last=(1, 5),
         ),
         Change(
+            since=(1, 6),
+            what="FP16 products take matrix units whatever their sizes (cuBLAS 11)",
+            before="FP16 products take matrix units only where rows of all operands are multiples of 8 elements",
+            source="NVIDIA's Matrix Multiplication Background User's Guide: requirements of cuBLAS before and since "
+            "11.0; " + _CUDA,
+            fields={"units_want_eights": True},
+            last=(1, 5),
+        ),
+        Change(
             since=(1, 7),
             what="FP32 products, convolutions and recurrent layers take TF32 units where there are some",
             before="FP32 products are IEEE FP32",

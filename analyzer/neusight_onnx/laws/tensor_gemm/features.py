@@ -11,7 +11,9 @@ from neusight_onnx.laws.matrix_units import peaks
 from neusight_onnx.laws.tensor_gemm import unaligned
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.memory import weight_copies
+from neusight_onnx.laws.tensor_gemm.tiles import tile_of
 from neusight_onnx.laws.tensor_gemm.times import join, times
+from neusight_onnx.laws.tiled import TILE_COLUMNS
 
 FEATURES: tuple[str, ...] = (
     "log_memory_over_pipe",
@@ -51,9 +53,13 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features).
 
     Those of the kernel as it would be measured, which is what the residual was trained on: in bursts, with rows of
-    whole vectors.
+    whole vectors and in the tile of those.
     """
     tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
+    apart = unaligned.is_unaligned(cols, gpu)
+    if apart.any():
+        whole = {name: column for name, column in unaligned.aligned(cols).items() if name not in TILE_COLUMNS}
+        tile = np.where(apart, tile_of(whole, gpu, constants), tile)
     c = own_constants(gpu, constants)
     parts = times({**unaligned.aligned(cols), "burst": np.ones_like(cols["burst"])}, gpu, c, tile)
     # the product's own: those whose operands a layer before converted are no others than the measured ones

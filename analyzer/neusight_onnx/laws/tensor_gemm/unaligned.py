@@ -14,8 +14,9 @@ copies of 16 bytes to shared memory. What cuBLASLt has instead is in the names o
 - no tile is larger than 256 x 128.
 
 Products of 8 bits and less have no part in it: their callers pad (cuBLASLt takes FP8 and INT8 on its fast kernels only
-with rows of whole vectors), and so do weights that are stored narrower. Nor has AMD: its loads want 4 bytes at most.
-Nothing here was measured: no public row has such a product. Only the instructions that it takes are counted.
+with rows of whole vectors), and so do weights that are stored narrower. Nor has AMD, of whose libraries' kernels for
+such rows nothing is known here. Nothing of it was measured: no public row has such a product. Only the instructions
+that it takes are counted.
 """
 
 from __future__ import annotations
