@@ -249,6 +249,12 @@ GENERATION = one(
     [node("Relu", "x", "y", "act"), node("Snpe", "x", "z", "engine", domain="com.microsoft", DLC="x")],
 )
 
+NOTHING = tensor("nothing", np.zeros(0, np.float32))
+RESIZED = one(
+    [node("Resize", "x nothing nothing sizes", "y", "up")],
+    x=("batch", 3, 32, 32),
+    weights=[NOTHING, integer("sizes", 1, 3, 64, 64)],
+)
 RESHAPED = one(
     [node("Reshape", "x target", "y", "flat")],
     x=("batch", 3, 4),
@@ -552,6 +558,57 @@ CASES = {
     ),
     "baked into a Reshape, another size wanted": Case(
         model=RESHAPED, codes=codes(303, 306), dims={"batch": 8}, node="batch", says="1 works and 8 does not"
+    ),
+    "baked into a Reshape, another batch wanted": Case(
+        model=RESHAPED, codes=codes(303, 306), dims={}, batch=8, node="batch", says="1 works and 8 does not"
+    ),
+    "baked into a table of two sides": Case(
+        model=one(
+            [node("Flatten", "x", "f", "flat", axis=1), node("Add", "f positions", "y", "embed")],
+            x=(1, "height", "width"),
+            weights=[tensor("positions", np.zeros((1, 640 * 640), np.float32))],
+        ),
+        codes=codes(303, 306),
+        dims={"height": 320, "width": 320},
+        node="height",
+        says="'height', 'width' are declared free, but 640, 640 work and 320, 320 do not",
+    ),
+    "a batch in the sizes of a Resize": Case(
+        model=RESIZED, codes=codes(303), dims={"batch": 4}, node="up", says="1 works and 4 does not"
+    ),
+    "a batch in the sizes of a Resize, which the target has": Case(
+        model=RESIZED, codes=codes(303), dims={"batch": 1}, node="up", says="1 works and 2 does not"
+    ),
+    "a Resize to nothing": Case(
+        model=one(
+            [node("Resize", "x nothing scales", "y", "up")],
+            x=("batch", 3, 8, 8),
+            weights=[NOTHING, tensor("scales", np.array([1, 1, 0, 0.5], np.float32))],
+        ),
+        codes=codes(306),
+        node="up",
+        says="scales [1.0, 1.0, 0.0, 0.5] are not positive",
+        fix="no size that is given changes that",
+    ),
+    "a kernel that isn't its weight's": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv", kernel_shape=[5, 5])],
+            x=("batch", 4, 8, 8),
+            weights=[tensor("w", np.zeros((4, 4, 3, 3), np.float32))],
+        ),
+        codes=codes(306),
+        node="conv",
+        fix="no size that is given changes that",
+    ),
+    "channels in three groups": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv", group=3)],
+            x=("batch", 4, 8, 8),
+            weights=[tensor("w", np.zeros((4, 4, 3, 3), np.float32))],
+        ),
+        codes=codes(306),
+        node="conv",
+        fix="no size that is given changes that",
     ),
     "a Reshape that copes": Case(
         model=one([node("Reshape", "x target", "y", "flat")], x=("batch", 3, 4), weights=[integer("target", -1, 12)]),

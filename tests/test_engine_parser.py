@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[Row, str]] = {
         "LpPool of a norm but 1 and 2",
     ),
     "modulo of floats": (("y = Mod(x, x)", IMAGE, {}, TensorProto.FLOAT), "Mod of floats"),
+    "many of a TopK": (("y, i = TopK(x, k)", {"x": (1, 8400)}, {"k": [3841]}, TensorProto.FLOAT), "TopK of 3,841"),
     "antialias": (
         ('y = Resize<mode="linear", antialias=1>(x, , , s)', IMAGE, SIZES, TensorProto.FLOAT),
         "antialias",

@@ -208,7 +208,14 @@ def precision(subject: Subject) -> Iterator[Found]:
 )
 def hardly_narrowed(subject: Subject) -> Iterator[Found]:
     if subject.little_narrowed is not None:
-        yield Found(message=subject.little_narrowed)
+        of_engine = subject.target.runtime.startswith("tensorrt")
+        yield Found(
+            message=subject.little_narrowed,
+            fix="ask for the type that the message names, or for int8, which convolutions have, too; a file whose "
+            "Q/DQ nodes ask for more is predicted by --precision auto"
+            if of_engine
+            else None,
+        )
 
 
 @checks(

@@ -199,7 +199,8 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     "The node counts as nothing here, and the totals are a lower bound, which is what a plugin may leave; of operators "
     "that quantise or multiply what is quantised (DynamicQuantizeLinear, ConvInteger, QLinearConv, ...) nothing is "
     "predicted. Or it knows the operator and not this form "
-    "(Attention with softcap or a cache, Resize with antialias, tensors of INT16 and unsigned integers). "
+    "(Attention with softcap or a cache, Resize with antialias, TopK of more than 3,840 elements, tensors of INT16 and "
+    "unsigned integers). "
     "QuantizeLinear and DequantizeLinear must round to INT8, INT4, FP8 or FP4 about zero (no zero point but 0), of "
     "INT32 biases and UINT8 weights there is none; nothing is predicted then.",
     fix="express it by other operators, give TensorRT a plugin, or run the model by --runtime onnxruntime",

@@ -14,6 +14,7 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.bodies import nodes_of, reads_of
 from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.cache_lengths import kept_buffers
+from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
@@ -156,35 +157,67 @@ class _Probe:
     scope=Scope.SHAPES,
     explanation="The model declares the dim as free, yet works at one size only: a Reshape target, a position table "
     "or a weight holds the size that the model was exported with. It is found by inferring all shapes once more "
-    "at another size. An error where the target's own size is one that doesn't work.",
+    "at another size; the sizes of a Resize are compared with its batch. An error where the target's own size is one "
+    "that doesn't work.",
     fix="export with the dim dynamic (dynamic_axes or dynamic_shapes, and no Python numbers made of sizes), or fix it",
 )
 def baked_in(subject: Subject) -> Iterator[Found]:
     if subject.shaped is None:
         yield from _baked_against_the_target(subject)
         return
-    yield from _baked(subject.model, subject.target.bindings, subject.shaped)
+    resized = list(_resized_to_one_batch(subject.shaped.inferred, None, Severity.ERROR))
+    yield from resized or _baked(subject.model, subject.target.bindings, subject.shaped)
 
 
 def _baked_against_the_target(subject: Subject) -> Iterator[Found]:
     """The target's own sizes don't work: do the model's defaults, and which of the sizes is it?"""
     given = subject.target.bindings
-    if subject.fault is None or not given.dims:
+    if subject.fault is None:
         return
-    for symbol, size in given.dims.items():
-        rest = {name: other for name, other in given.dims.items() if name != symbol}
+    for symbols, other in _other_sizes(subject.model, given):
         try:
-            bound, inferred = bind_and_infer(subject.model, replace(given, dims=rest))
+            bound, inferred = bind_and_infer(subject.model, other)
         except (ModelError, BindingError):
             continue
         if _holds_a_size(subject.fault, subject.model, inferred):
-            works = bound.symbols.get(symbol)
+            works = ", ".join(str(bound.symbols.get(symbol)) for symbol in symbols)
+            fails = ", ".join(str(size) for size in symbols.values())
+            names = ", ".join(f"'{symbol}'" for symbol in symbols)
+            one = len(symbols) == 1
             yield Found(
-                message=f"'{symbol}' is declared free, but {works} works and {size} does not: {subject.fault}",
-                node=symbol,
+                message=f"{names} {'is' if one else 'are'} declared free, but {works} {'works' if one else 'work'} and "
+                f"{fails} {'does' if one else 'do'} not: {subject.fault}",
+                node=next(iter(symbols)),
                 severity=Severity.ERROR,
             )
             return
+
+
+_SIDES = (224, 640, 256, 384, 512)
+"""Sides of images that models are exported at, tried where a model doesn't work at its defaults either."""
+
+
+def _other_sizes(model: Model, given: Bindings) -> Iterator[tuple[Mapping[str, int], Bindings]]:
+    """Given sizes that may be the ones that don't work, and the bindings with others in their place: one after the
+    other, then those of images together, whose height and width hang on each other."""
+    for symbol, size in given.dims.items():
+        rest = {name: other for name, other in given.dims.items() if name != symbol}
+        yield {symbol: size}, replace(given, dims=rest)
+    if given.batch is not None:
+        symbol = next(iter(unnamed_batch(model)), None) or next(iter(_batch_symbols(model)), "batch")
+        yield {symbol: given.batch}, replace(given, batch=None)
+    sides = {name: size for name, size in given.dims.items() if not is_batch_symbol(name)}
+    if len(sides) > 1:
+        rest = {name: size for name, size in given.dims.items() if name not in sides}
+        yield sides, replace(given, dims=rest)
+        for side in _SIDES:
+            yield sides, replace(given, dims={**rest, **dict.fromkeys(sides, side)})
+
+
+def _batch_symbols(model: Model) -> Iterator[str]:
+    """The symbols of inputs that are named as a batch is."""
+    for declared in model.graph.inputs:
+        yield from (dim for dim in declared.shape or () if isinstance(dim, str) and is_batch_symbol(dim))
 
 
 def _baked(model: Model, bindings: Bindings, shaped: ShapedModel) -> Iterator[Found]:
@@ -209,6 +242,7 @@ def _baked(model: Model, bindings: Bindings, shaped: ShapedModel) -> Iterator[Fo
     together = _probe(model, bindings, shaped, sizes)
     if together.inferred is not None:
         yield from _unchanged(model, shaped, together, kept)
+        yield from _resized_to_one_batch(together.inferred, shaped.inferred, None)
         return
     behind = {node.name for node in model.graph.nodes if not kept.isdisjoint(node.outputs)}
     for symbol, size in list(sizes.items())[:MOST_PROBES]:
@@ -294,6 +328,34 @@ def _unchanged(model: Model, shaped: ShapedModel, probe: _Probe, kept: set[str])
                 )
 
 
+def _resized_to_one_batch(
+    graph: InferredGraph, before: InferredGraph | None, severity: Severity | None
+) -> Iterator[Found]:
+    """Resizes whose constant sizes begin with the batch of the export: at another one they would resize samples into
+    each other, which runtimes refuse. ``before``: those that did so at the target's sizes are found already."""
+    for node in graph.graph.nodes:
+        if node.op_type != "Resize" or len(node.inputs) < _RESIZE_SIZES + 1 or not node.inputs[_RESIZE_SIZES]:
+            continue
+        target = graph.values.get(node.inputs[_RESIZE_SIZES])
+        source, made = (graph.values.get(name) for name in (node.inputs[0], node.outputs[0]))
+        if target is None or not target.is_constant or not source or not made or not source.shape or not made.shape:
+            continue
+        if source.shape[0] != made.shape[0] and not source.is_bound:
+            size = before.values[node.inputs[0]].shape if before is not None else None
+            works = made.shape[0] if size is None else size[0]
+            yield Found(
+                message=f"Resize node '{node.name}' is given constant sizes {list(made.shape)}, which begin with the "
+                f"batch of the export: {works} works and {source.shape[0]} does not",
+                node=node.name,
+                severity=severity,
+                fix="export with the sizes behind the batch made of the input's shape, or give scales in their place",
+            )
+
+
+_RESIZE_SIZES = 3
+"""The operand of Resize that has sizes, since opset 11."""
+
+
 def _comparable(declared: Declared, value: Value | None) -> bool:
     return (
         value is not None
@@ -373,12 +435,24 @@ def refused_inputs(subject: Subject) -> Iterator[Found]:
     node = next((node for node in nodes_of(subject.model.graph) if node.name == fault.node), None)
     if node is not None and node.op_type in ("QuantizeLinear", "DequantizeLinear") and fault_of_form(node) is None:
         fix = "quantise the model again: no size that is given changes how its scales and types fit"
-    elif fault.at_any_size:
+    elif fault.at_any_size or _has_fixed_windows(subject.model, node):
         what = "model" if node is None else "node"
         fix = f"export the {what} again as the standard has it: no size that is given changes that"
     else:
         fix = None
     yield Found(message=str(fault), node=fault.node, fix=fix)
+
+
+_WINDOWED = ("Conv", "ConvTranspose", "AveragePool", "MaxPool", "LpPool")
+
+
+def _has_fixed_windows(model: Model, node: Node | None) -> bool:
+    """Whether a node takes no notice of the batch, which is all that the inputs leave free."""
+    if node is None or node.op_type not in _WINDOWED:
+        return False
+    return all(
+        isinstance(dim, int) and dim for declared in model.graph.inputs for dim in (declared.shape or (0, 0))[1:]
+    )
 
 
 # --- trips that nothing tells -----------------------------------------------------------------------------------------

@@ -45,6 +45,11 @@ _SAMPLED = frozenset({"align_corners", "asymmetric", "half_pixel", "pytorch_half
 """Resize's ways from places of the result to those of the operand."""
 
 
+MOST_TAKEN = 3840
+"""What K of a TopK may be: "currently only values of K up to 3840 are supported" (``INetworkDefinition::addTopK`` of
+TensorRT's API reference, ``NvInfer.h``)."""
+
+
 def why_refused(node: Node, values: Mapping[str, Value]) -> str | None:
     """What of a node of the file the parser lacks, by its operator and form; None where it takes it."""
     if node.domain:
@@ -86,9 +91,22 @@ def _lacking_form(node: Node, values: Mapping[str, Value]) -> str | None:
             return f"with coordinate_transformation_mode {mode!r}"
         case "ScatterND" if given("reduction", "none") != "none":
             return "with a reduction"
+        case "TopK" if (count := _taken(node, values)) is not None and count > MOST_TAKEN:
+            return f"of {count:,} elements, more than {MOST_TAKEN:,}"
         case "TensorScatter" if given("mode", "linear") != "linear":
             return "of a circular cache"
     return None
+
+
+def _taken(node: Node, values: Mapping[str, Value]) -> int | None:
+    """K of a TopK, which was an attribute before opset 10; None where it isn't known."""
+    given = node.attributes.get("k")
+    if isinstance(given, int):
+        return given
+    value = values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if value is None or value.data is None or value.data_low is not None or value.data.size != 1:
+        return None
+    return int(value.data.reshape(-1)[0])
 
 
 def _lacking_attention(node: Node, values: Mapping[str, Value]) -> str | None:

@@ -77,13 +77,13 @@ def _kernel_of(ctx: NodeContext, weight: tuple[int, ...]) -> tuple[int, ...]:
 def conv_shape(ctx: NodeContext, x: tuple[int, ...], weight: tuple[int, ...]) -> tuple[int, ...]:
     """``(n, c, *spatial)`` by ``(k, c / groups, *kernel)`` -> ``(n, k, *places)``."""
     if len(x) != len(weight) or len(x) < 2:
-        raise ctx.error(f"input and weight differ in rank: {ctx.shown(0, 1)}")
+        raise ctx.error(f"input and weight differ in rank: {ctx.shown(0, 1)}", at_any_size=True)
     groups = ctx.integer("group", 1)
     if x[1] != weight[1] * groups:
         ctx.require(False, f"{x[1]} channels are not {groups} groups of {weight[1]} ({ctx.shown(0, 1)})")
     kernel = _kernel_of(ctx, weight)
     if tuple(kernel) != weight[2:]:
-        ctx.require(False, f"kernel_shape {list(kernel)} is not that of its weight ({ctx.shown(1)})")
+        raise ctx.error(f"kernel_shape {list(kernel)} is not that of its weight ({ctx.shown(1)})", at_any_size=True)
     return (x[0], weight[0], *slide(ctx, x[2:], kernel))
 
 
@@ -329,6 +329,8 @@ def _resize(ctx: NodeContext) -> Sequence[Value]:
     if not ctx.has(2):
         raise ctx.error("it has neither scales nor sizes")
     scales = ctx.known(2).ravel().tolist()
+    if min(scales, default=1) <= 0:
+        raise ctx.error(f"scales {scales} are not positive", at_any_size=True)
     if not scales:
         raise UnknownShape(None)
     crop = ctx.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
