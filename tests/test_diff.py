@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from models import external_tensor, graph, linear, model, node, tensor, value
+from models import decoder, external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze, diff
 from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
@@ -21,7 +21,7 @@ from neusight_onnx.errors import ComparisonError, OptionError
 from neusight_onnx.report.difference import KernelChange
 from neusight_onnx.report.difference_machine import difference_to_json
 from neusight_onnx.report.difference_terminal import difference_to_terminal
-from neusight_onnx.report.difference_words import kernel_dims
+from neusight_onnx.report.difference_words import kernel_dims, totals
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.machine import to_json
 from test_report_machine import SCHEMA, documented_keys, keys_of
@@ -409,3 +409,14 @@ def test_misuse_is_one_line(
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(OptionError, match="1 is no model and no report"):
         diff(1, 2)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_decoders_are_compared_in_tokens_too(folder: Path) -> None:
+    """Two sequences of a new token each."""
+    path = folder / "decoder.onnx"
+    onnx.save(decoder(), path)
+    found = diff(path, path, gpu="l4", batch=2, dims={"total_sequence_length": 2048})
+    assert found.old.tokens_per_s == pytest.approx(2 / found.old.latency_ms * 1e3)
+    rows = {what: (old, new) for what, old, new, _ in totals(found)}
+    assert rows["tokens/s"] == rows["samples/s"]
+    assert "tokens/s" not in {row[0] for row in totals(diff(folder / "old.onnx", folder / "new.onnx", gpu="l4"))}

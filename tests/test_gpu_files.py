@@ -496,6 +496,9 @@ def test_a_spec_from_python_is_held_against_the_same_keys(changes: dict[str, Any
     [
         pytest.param({"precision": None}, OptionError, "precision is None; give a name", id="precision"),
         pytest.param({"runtime": 5}, OptionError, "runtime is 5; give a name", id="runtime"),
+        pytest.param({"cuda_graph": "no"}, OptionError, "cuda_graph is 'no'; give True or False", id="cuda_graph"),
+        pytest.param({"include_io": "no"}, OptionError, "include_io is 'no'; give True or False", id="include_io"),
+        pytest.param({"channels_last": 0}, OptionError, "channels_last is 0; give True or False", id="channels_last"),
         pytest.param({"dims": ["batch"]}, BindingError, "dims is ['batch']; give a mapping", id="dims"),
     ],
 )

@@ -62,6 +62,12 @@ def test_a_format_of_few_layers_is_told_with_its_share(model: str, precision: st
     assert f"inference, {expected}, eager" in to_markdown(report)
 
 
+def test_a_format_that_only_weights_are_stored_in() -> None:
+    path = Path(__file__).parents[1] / "examples" / "bert_base.onnx"
+    report = analyze(path, gpu="h100", precision="fp8", runtime="onnxruntime")
+    assert "inference, fp8 stored, products in bfloat16, onnxruntime" in to_markdown(report)
+
+
 @pytest.mark.parametrize("precision", ["auto", "fp16"])
 @pytest.mark.parametrize("runtime", ["eager", "onnxruntime"])
 @pytest.mark.parametrize("has_floats", [False, True])

@@ -127,7 +127,7 @@ def analyze(
     :func:`~neusight_onnx.backward.make_training`.
     """
     runtime = runtime or default_runtime(training=training is not None)
-    get_runtime(runtime, channels_last=channels_last)
+    get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
     if not isinstance(model, str | Path | Model):

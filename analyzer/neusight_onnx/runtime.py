@@ -341,13 +341,21 @@ def default_runtime(*, training: bool) -> str:
     return TRAINING_RUNTIME if training else DEFAULT_RUNTIME
 
 
+def require_switches(**given: object) -> None:
+    """OptionError where a keyword that turns something on or off isn't a bool: the text "no" would turn it on."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise OptionError(f"{name} is {shown(repr(value))}; give True or False")
+
+
 def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = False) -> Runtime:
     """The runtime that is ``called`` so, as ``--runtime`` has it: NAME, or NAME@RELEASE for one that isn't the newest.
 
     ``cuda_graph``: replayed as a graph; ``channels_last``: images and filters lie so. A release newer than what is
     known is taken as the newest. Raises NotSupportedError for an unknown runtime, for a release that nothing is known
-    of, and for a runtime that chooses the order of tensors itself.
+    of, and for a runtime that chooses the order of tensors itself; OptionError for what is no name or no switch.
     """
+    require_switches(cuda_graph=cuda_graph, channels_last=channels_last)
     if not isinstance(called, str):
         raise OptionError(f"runtime is {shown(repr(called))}; give a name, such as 'onnxruntime'")
     name, at, text = called.partition("@")

@@ -135,6 +135,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             cuda_graph=bool(settings.get("cuda_graph", False)),
             include_io=bool(settings.get("include_io", False)),
             channels_last=bool(settings.get("channels_last", False)),
+            tokens_per_s=None if (tokens := totals.get("tokens_per_s")) is None else _number(tokens),
             product_formats=tuple(map(_text, settings.get("product_formats", ()))),
         ),
         inputs=tuple(

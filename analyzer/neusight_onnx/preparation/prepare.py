@@ -23,7 +23,7 @@ from neusight_onnx.preparation.recognition import as_parsed, recognise
 from neusight_onnx.preparation.training import require_training, step_of_training
 from neusight_onnx.preparation.ways import allows_by_flags, by_engine, casts_count, tactics_of, ways_of
 from neusight_onnx.preparation.works import works_of
-from neusight_onnx.runtime import Runtime, get_runtime
+from neusight_onnx.runtime import Runtime, get_runtime, require_switches
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -52,6 +52,7 @@ def prepare(
     training, not inference; raises TrainingError where the model has nothing to train. ``others``: shared between
     sizes of the model that are prepared alike. ``memory``: stands for what the run needs, where its work alone matters.
     """
+    require_switches(cuda_graph=cuda_graph, include_io=include_io)
     others = AtOtherSizes() if others is None else others
     runtime_model = (
         runtime

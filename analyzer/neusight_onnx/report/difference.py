@@ -34,6 +34,7 @@ class Side:
     channels_last: bool = False
     runtime_release: str | None = None
     product_formats: tuple[str, ...] = ()
+    tokens_per_s: float | None = None
 
     @property
     def is_costed(self) -> bool:

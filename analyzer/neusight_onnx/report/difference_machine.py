@@ -45,7 +45,9 @@ def difference_to_json(difference: Difference) -> str:
 def _side(side: Side) -> dict[str, Json]:
     found = record_json(side)
     if not side.is_costed:
-        found.update(dict.fromkeys(("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s")))
+        found.update(
+            dict.fromkeys(("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s", "tokens_per_s"))
+        )
     return found
 
 

@@ -48,8 +48,16 @@ def totals(difference: Difference) -> list[tuple[str, str, str, str]]:
     rows = [
         ("latency", _least(old), _least(new), _change(difference, old.latency_ms, new.latency_ms)),
         ("interval", _interval(old), _interval(new), ""),
-        ("samples/s", _most(old), _most(new), _rate_change(difference)),
+        (
+            "samples/s",
+            _most(old, old.throughput_per_s),
+            _most(new, new.throughput_per_s),
+            _rate_change(difference, old.throughput_per_s, new.throughput_per_s),
+        ),
     ]
+    if old.tokens_per_s is not None and new.tokens_per_s is not None:
+        tokens = _rate_change(difference, old.tokens_per_s, new.tokens_per_s)
+        rows.append(("tokens/s", _most(old, old.tokens_per_s), _most(new, new.tokens_per_s), tokens))
     if old.memory_bytes is not None and new.memory_bytes is not None:
         before, after = old.memory_bytes, new.memory_bytes
         rows.append(("memory", capacity(before), capacity(after), change(before, after)))
@@ -160,19 +168,18 @@ def _least(side: Side) -> str:
     return f"{'>' if side.partial else ''}{_ms(side.latency_ms)}"
 
 
-def _most(side: Side) -> str:
+def _most(side: Side, per_s: float) -> str:
     if not side.is_costed:
         return "unknown"
     if not side.kernel_count:
         return "none"
-    return f"{'<' if side.partial else ''}{significant(side.throughput_per_s)}"
+    return f"{'<' if side.partial else ''}{significant(per_s)}"
 
 
-def _rate_change(difference: Difference) -> str:
-    old, new = difference.old, difference.new
-    if difference.unjudged is None and not (old.kernel_count and new.kernel_count):
+def _rate_change(difference: Difference, old_per_s: float, new_per_s: float) -> str:
+    if difference.unjudged is None and not (difference.old.kernel_count and difference.new.kernel_count):
         return ""
-    return _change(difference, old.throughput_per_s, new.throughput_per_s)
+    return _change(difference, old_per_s, new_per_s)
 
 
 def _change(difference: Difference, old: float, new: float) -> str:

@@ -38,13 +38,16 @@ NEARLY_ALL = 0.99
 
 
 def precision_of(report: Report) -> str:
-    """:func:`precision_text` of a report; "fp8 in 12 % of products' FLOPs" where that is all it concerns."""
+    """:func:`precision_text` of a report; "fp8 in 12 % of products' FLOPs" where that is all it concerns, "fp8 stored,
+    products in bfloat16" where layers' weights are widened again."""
     precision = report.settings.precision
     if precision not in _FORMATS.values():
         return precision_text(precision, report.settings.product_formats)
     products = [row for row in report.kernels if row.kernel_class in _OF_LAYERS]
     every = sum(row.flops for row in products)
     narrow = sum(row.flops for row in products if _FORMATS.get(row.dtype) == precision)
+    if not narrow and (wide := sorted({row.dtype for row in products if "b_is_weight" in row.dims})):
+        return f"{precision} stored, products in {' and '.join(wide)}"
     if every and narrow < NEARLY_ALL * every:
         return f"{precision} in {percent(narrow / every)} of products' FLOPs"
     return precision
