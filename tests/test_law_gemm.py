@@ -109,6 +109,10 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
         single_issue=False,
         is_ga100=False,
         is_pascal_library=False,
+        is_volta_library=False,
+        schedulers=4.0,
+        pairs_blocks=False,
+        opens_pages=False,
         process_nm=16.0,
         energy_scale=1.0,
         arithmetic_w=80.0,
@@ -188,7 +192,7 @@ def test_menu(gpu: str, batched: bool, fused_bias: bool, tiles: list[tuple[int, 
     ("gpu", "tile", "in_an_engine"),
     [
         pytest.param("p4", (128, 64), (128, 64), id="no engine of today"),
-        pytest.param("t4", (64, 64), (32, 32), id="turing"),
+        pytest.param("t4", (128, 32), (32, 32), id="turing"),
         pytest.param("a100", (128, 128), (32, 32), id="ampere"),
         pytest.param("mi300x", (16, 16), (16, 16), id="AMD has its own"),
     ],
@@ -311,7 +315,8 @@ def test_far_rows_meet_in_few_channels(gpu: str, k: int, stored: bool, factor: f
 def test_strips_read_the_weights_again(gpu: str, stored: bool, rate: float) -> None:
     """P4: 20 SMs x 8 blocks of 64 x 64 are 160 tiles, one strip of 10,240 columns; ten strips, each reads all weights.
 
-    They are 40 MiB, twenty times the L2: r = 2 x 20 for the knee of 2, of which r^2 / (1 + r^2) is read again.
+    They are 40 MiB, twenty times the L2: r = 2 x 20 for the knee of 2, of which r^2 / (1 + r^2) is read again. Rows of
+    4 KiB along k open a page of GDDR5 for each 32 bytes when they are first read: a share of 0.23.
     """
     spec = load_gpu(gpu)
     kernel = Gemm(m=640, n=10240, k=1024, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
@@ -323,8 +328,10 @@ def test_strips_read_the_weights_again(gpu: str, stored: bool, rate: float) -> N
     weights = 4 * 10240 * 1024
     once = 4 * (640 * 1024 + 640 * 10240 + 10240) + weights + 0.5 * 4 * 640 * 10240
     again = 9 * weights * 1600 / 1601
+    along_k = 4 * 640 * 1024 + (weights if stored else 0)
     found = GEMM.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
-    assert found == pytest.approx(1e6 * (once / 0.7 + again / rate) / spec.memory_bytes_per_s)
+    moved = (once - along_k) / 0.7 + along_k / 0.23 + again / rate
+    assert found == pytest.approx(1e6 * moved / spec.memory_bytes_per_s)
 
 
 def test_strips_share_the_weights_while_in_step() -> None:
@@ -342,9 +349,63 @@ def test_strips_share_the_weights_while_in_step() -> None:
     weights = 4 * 1024 * 1024
     spill = (2 * weights / spec.l2_bytes) ** 2
     again = weights * spill / (1 + spill) * (1 + deep / (1 + deep) * 18)
-    once = 4 * (1280 * 1024 + 1280 * 1024 + 1024) + weights + 0.5 * 4 * 1280 * 1024
+    along_k = 4 * 1280 * 1024 + weights
+    streamed = 4 * (1280 * 1024 + 1024) + 0.5 * 4 * 1280 * 1024
     found = GEMM.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
-    assert found == pytest.approx(1e6 * (once / 0.7 + again / 0.17) / spec.memory_bytes_per_s)
+    moved = streamed / 0.7 + along_k / 0.23 + again / 0.17
+    assert found == pytest.approx(1e6 * moved / spec.memory_bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "k", "share"),
+    [
+        # rows of 512 bytes: four in a page of 2 KiB; of 4 KiB: a page for each 32 bytes; HBM has banks enough
+        pytest.param("p4", 128, 0.7, id="short"),
+        pytest.param("p4", 384, 0.23 * 4 / 3, id="of-1536-bytes"),
+        pytest.param("p4", 1024, 0.23, id="long"),
+        pytest.param("p100-pcie-16gb", 1024, 0.7, id="hbm"),
+    ],
+)
+def test_rows_of_a_batch_open_pages(gpu: str, k: int, share: float) -> None:
+    """64 entries of 64 rows and 64 columns: nothing is read twice, the left operand lies along k."""
+    spec = load_gpu(gpu)
+    columns = GEMM.columns((Gemm(batch=64, m=64, n=64, k=k, dtype=FP32),))
+    operand, output = 64 * 4 * 64 * k, 64 * 4 * 64 * 64
+    found = GEMM.estimate(columns, spec, PRIORS).parts_us["memory"][0]
+    assert found == pytest.approx(1e6 * ((operand + output) / 0.7 + operand / share) / spec.memory_bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    ("batch", "turns"), [(80, 2), (160, 4), (240, 4), (320, 4), (400, 6), (480, 8), (640, 8), (720, 10)]
+)
+def test_blocks_of_two_warps_share_schedulers(batch: int, turns: int) -> None:
+    """A V100's 80 SMs with 1 to 9 blocks of 64x64 each: two of an SM's four schedulers work on a pair of blocks."""
+    v100 = load_gpu("v100-pcie-32gb")
+    columns = GEMM.columns((Gemm(batch=batch, m=64, n=64, k=4096, dtype=FP32),))
+    tile = {"tile_n": 64.0, "tile_m": 64.0, "tile_threads": 64.0, "split_k": 1.0}
+    pinned = {**columns, **{name: np.array([value]) for name, value in tile.items()}}
+    one = 2 * 64 * 64 * 4096 / (v100.peak_flops_per_s["fp32"] / 80)
+    assert GEMM.estimate(pinned, v100, PLAIN).parts_us["compute"][0] == pytest.approx(1e6 * turns * one, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "batch", "m", "n", "tile"),
+    [
+        # blocks for each of a V100's 80 SMs: few run the tile that fills all schedulers, then the one that pads least
+        pytest.param("v100-pcie-32gb", 24, 64, 64, (128, 32), id="volta-few"),
+        pytest.param("v100-pcie-32gb", 160, 64, 64, (64, 64), id="volta-some"),
+        pytest.param("v100-pcie-32gb", 4096, 128, 32, (32, 128), id="volta-narrow"),
+        pytest.param("v100-pcie-32gb", 4096, 64, 64, (64, 64), id="volta-square"),
+        pytest.param("t4", 24, 128, 128, (64, 64), id="turing-few"),
+        pytest.param("t4", 4096, 128, 128, (128, 64), id="turing-many"),
+        pytest.param("t4", 4096, 32, 128, (128, 32), id="turing-flat"),
+        pytest.param("t4", 4096, 64, 64, (64, 64), id="turing-square"),
+    ],
+)
+def test_a_batch_on_volta_and_turing_fills_waves(gpu: str, batch: int, m: int, n: int, tile: tuple[int, int]) -> None:
+    """Tiles that the kernels' names show for such grids."""
+    chosen = choose(GEMM.columns((Gemm(batch=batch, m=m, n=n, k=256, dtype=FP32),)), load_gpu(gpu), PRIORS)
+    assert tuple(chosen[:2, 0]) == tile
 
 
 @pytest.mark.parametrize(("stored", "rows"), [(True, 128), (False, 64)], ids=["both-along-k", "left-along-k"])

@@ -11,6 +11,6 @@ no document was opened for them. Single-kernel rates, no model's latency. Until 
 rest on that, and ``doubt`` widens their interval.
 
 :mod:`.machine` is what the law takes from a GPU, its clock among it; :mod:`.memory` what DRAM moves, :mod:`.times` the
-competing times, :mod:`.tiles` the choice among tiles (:mod:`.pascal`: of Pascal's library with a bias),
-:mod:`.estimate` the law's answer.
+competing times, :mod:`.tiles` the choice among tiles (:mod:`.pascal`: of Pascal's library with a bias,
+:mod:`.volta`: of Volta's and Turing's for batches), :mod:`.estimate` the law's answer.
 """

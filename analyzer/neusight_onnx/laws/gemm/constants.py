@@ -34,8 +34,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="latency_warps",
         prior=1.5,
         prior_log_sd=0.5,
-        source="an SM needs several warps in flight to hide the latency of its FMAs and loads; prior: study of the "
-        "shared FP32 measurements; fitted here",
+        source="an SM needs several warps in flight to hide the latency of its FMAs and loads: four times what one on "
+        "each of four schedulers waits, over its FMAs; prior: study of the shared FP32 measurements; fitted here",
     ),
     Constant(
         name="epilogue_k",

@@ -44,7 +44,11 @@ class Machine:
     l2_bytes: float
     is_matrix: bool
     is_pascal_library: bool
+    is_volta_library: bool
     single_issue: bool
+    schedulers: float
+    pairs_blocks: bool
+    opens_pages: bool
     process_nm: float
     energy_scale: float
     is_ga100: bool
@@ -65,8 +69,14 @@ def machine(gpu: GpuSpec) -> Machine:
         l2_bytes=float(gpu.l2_bytes),
         is_matrix=is_matrix,
         is_pascal_library=capability is not None and capability < 7.0,
+        is_volta_library=capability is not None and 7.0 <= capability < 8.0,
         # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
         single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
+        # of an SM: a P100's has two (white paper), all others' four
+        schedulers=2.0 if capability == 6.0 else 4.0,
+        pairs_blocks=capability is not None and capability >= 7.0,
+        # Pascal's L2 asks DRAM for 32 bytes; GDDR has few banks to open pages in, HBM many
+        opens_pages=capability is not None and capability < 7.0 and gpu.memory_type.upper().startswith("GDDR"),
         process_nm=gpu.process_nm,
         energy_scale=process_energy(gpu.process_nm)
         * (_MATRIX_ENERGY if is_matrix else 1.0)

@@ -13,6 +13,11 @@ from neusight_onnx.laws.tiled import Grid, wave_of
 
 # memory of a GPU is mapped in pages of 64 KiB at least (of 2 MiB where an allocation is as large)
 _PAGE_BYTES = 65536.0
+# a page that a bank of GDDR5 opens, and the share of the peak that is left where each opens for 32 bytes alone: four in
+# 23 ns (tFAW) on each channel of 32 bits at 6 Gbit/s (JEDEC's GDDR5 and makers' data sheets, as remembered). A P4 then
+# streams 44 GB/s; its batches of up to 128 columns read a left operand of 512 steps and more at 43.5
+_BANK_PAGE_BYTES = 2048.0
+_OPENED_SHARE = 0.23
 
 
 def dram_s(
@@ -96,10 +101,27 @@ def strip_dram_s(
     whole = c["dram_efficiency"]
     rows = np.minimum(c["reload_efficiency"] * (k * cols["b_bytes"] / 4096.0) ** -c["row_fade"], whole)
     memory = _once_bytes(cols, z) / whole + again / np.where(cols["right_along_k"] > 0.0, rows, whole)
+    if unit.opens_pages:
+        memory = memory + _first_read(cols, cols["left_along_k"] * cols["a_bytes"] * cols["m"], whole)
+        memory = memory + _first_read(cols, cols["right_along_k"] * cols["b_bytes"] * n, whole)
     pages = (kz * cols["b_bytes"] / _PAGE_BYTES) ** 2
     along_k = t1 * cols["right_along_k"] + t2 * cols["left_along_k"]
     waits = blocks * (kz / 8.0) * along_k * pages / (1.0 + pages) / np.minimum(unit.sm_count, blocks)
     return memory / unit.bytes_per_s, 1e-9 * c["row_ns"] * waits
+
+
+def _first_read(
+    cols: Mapping[str, NDArray[np.float64]], step_bytes: NDArray[np.float64], whole: float
+) -> NDArray[np.float64]:
+    """Bytes at DRAM's peak that a first read of an operand stored along k costs beyond its stream's.
+
+    ``step_bytes``: of one step of k in one entry. Blocks read 32 bytes of a row at a time; a page serves the rows that
+    it holds.
+    """
+    row_bytes = cols["k"] * cols["a_bytes"]
+    opened = np.minimum(_OPENED_SHARE * np.maximum(_BANK_PAGE_BYTES / row_bytes, 1.0), whole)
+    found: NDArray[np.float64] = cols["b"] * cols["k"] * step_bytes * (1.0 / opened - 1.0 / whole)
+    return found
 
 
 def _spill(ratio: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -53,12 +53,12 @@ def choose_biased(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDAr
     shared = float(gpu.shared_memory_bytes_per_sm or _USUAL_SHARED_BYTES)
     waves = gpu.sm_count * resident_blocks(*tiles.T[:, :, None], shared_bytes=shared)
     wide_cost = WIDE_COST_64_LANES if gpu.fp32_lanes_per_sm <= 64 else WIDE_COST
-    counted = (
-        _counted(blocks[0], waves[0], WIDE_TAIL) * wide_cost,
-        _counted(blocks[1], waves[1], SQUARE_TAIL),
-        _counted(blocks[2], waves[2], WIDE_TAIL) * wide_cost * TALL_COST,
+    counts = (
+        counted(blocks[0], waves[0], WIDE_TAIL) * wide_cost,
+        counted(blocks[1], waves[1], SQUARE_TAIL),
+        counted(blocks[2], waves[2], WIDE_TAIL) * wide_cost * TALL_COST,
     )
-    whole = np.argmin(np.stack(counted), axis=0)
+    whole = np.argmin(np.stack(counts), axis=0)
 
     filled = blocks / waves
     is_split = (filled[1] < 1.0) & (k > SHORT_K)
@@ -71,7 +71,7 @@ def choose_biased(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDAr
     return np.concatenate([tiles[kind].T, split[None]])
 
 
-def _counted(blocks: NDArray[np.float64], wave: NDArray[np.float64], tail: float) -> NDArray[np.float64]:
+def counted(blocks: NDArray[np.float64], wave: NDArray[np.float64], tail: float) -> NDArray[np.float64]:
     """What a grid counts as, in blocks: whole waves, and a last one that never counts as little as it holds."""
     whole = np.floor(blocks / wave)
     rest = blocks / wave - whole

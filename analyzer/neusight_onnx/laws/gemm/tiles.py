@@ -1,4 +1,4 @@
-"""The choice among tiles and splits: the menu's quickest, and what is known of Pascal's library."""
+"""The choice among tiles and splits: the menu's quickest, and what is known of the library up to Turing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.gemm.machine import machine
 from neusight_onnx.laws.gemm.pascal import choose_biased
 from neusight_onnx.laws.gemm.times import join, times
+from neusight_onnx.laws.gemm.volta import choose_batched
 from neusight_onnx.laws.tiled import cheapest, with_tile
 from neusight_onnx.tiling import DEEP_SPLITS, candidates, fp32_tiles
 
@@ -23,9 +24,10 @@ _CHUNK = 4096
 def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
     """The tile that the library chooses: (n, m, threads, split) of each kernel, shape (4, kernels).
 
-    The menu's with the smallest time; of Pascal's products with a bias the rules are known.
+    The menu's with the smallest time; of Pascal's products with a bias and of Volta's and Turing's batches the rules
+    are known.
     """
-    is_pascal = machine(gpu).is_pascal_library
+    unit = machine(gpu)
     batched, biased, free = cols["b"] > 1, cols["bias"] > 0, cols["any_tile"] > 0
     idle = _leaves_units_idle(cols, gpu)
     chosen = np.empty((4, batched.size))
@@ -34,8 +36,11 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
         if not rows.size:
             continue
         part = {name: column[rows] for name, column in cols.items()}
-        if has_bias and not is_batched and is_pascal:
+        if has_bias and not is_batched and unit.is_pascal_library:
             chosen[:, rows] = choose_biased(part, gpu)
+            continue
+        if is_batched and not any_tile and unit.is_volta_library:
+            chosen[:, rows] = choose_batched(part, gpu)
             continue
         split = is_idle if is_amd(gpu) else not is_batched
         tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias, any_tile=any_tile)
