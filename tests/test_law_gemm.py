@@ -515,6 +515,21 @@ def test_any_shape_has_a_finite_time_above_the_floor(gpu: str, batch: int, m: in
     assert np.isfinite(found).all()
 
 
+def test_fewer_rows_than_the_tile_is_high_look_like_a_full_one() -> None:
+    """They take the same blocks: nothing but what is read and written tells trees 3, 4, 8 or 31 rows from 64."""
+    spec = load_gpu("t4")
+    columns = GEMM.columns([linear(m, 1024, 1024) for m in (3, 4, 8, 31, 64, 65)])
+    tile = {"tile_n": 64.0, "tile_m": 64.0, "tile_threads": 64.0, "split_k": 1.0}
+    pinned = {**columns, **{name: np.full(6, value) for name, value in tile.items()}}
+    found = GEMM.features(pinned, spec, PRIORS, GEMM.estimate(pinned, spec, PRIORS))
+    of_rows = {"log_m", "m_alignment", "m_fill", "m_fill_of_64", "m_fill_of_128", "log_blocks_per_sm"}
+    few = found[:, [name in of_rows for name in GEMM.feature_names]]
+    assert (few[:4] == few[4]).all()
+    assert (few[4] != few[5]).all()
+    ridge = found[:, GEMM.feature_names.index("log_intensity_over_ridge")]
+    assert np.ptp(ridge[:5]) < 0.2  # the operands' bytes; the products' rows would make it 3
+
+
 def test_pinning_does_not_change_the_answer() -> None:
     spec = load_gpu("t4")
     columns = GEMM.columns((linear(512, 768, 3072), Gemm(batch=12, m=128, n=64, k=128, dtype=FP32)))
