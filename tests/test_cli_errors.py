@@ -393,3 +393,10 @@ def test_names_without_end_are_shortened(command: list[str], folder: Path, capsy
     out = capsys.readouterr().out
     assert "m" * 40 in out
     assert out.count("m") < 2_000
+
+
+def test_training_asked_for_by_its_name_is_told_the_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "model.onnx", "--gpu", "h100", "--training"]) == 2
+    assert "'--mode training'" in capsys.readouterr().err
+    assert main(["inspect", "model.onnx", "--training"]) == 2
+    assert "--mode" not in capsys.readouterr().err

@@ -266,3 +266,8 @@ def test_misuse_is_one_line(more: list[str], says: list[str], capsys: pytest.Cap
     assert err.count("\n") == 1
     for text in says:
         assert text in err
+
+
+def test_an_unknown_key_is_told_every_key_that_is_taken() -> None:
+    with pytest.raises(SpecError, match=r"known are .*memory_bandwidth_gb_s.*mem_bw_gbs.*power_w"):
+        changed_gpu(H100, {"zzzzz": 1.0}, "here")

@@ -123,6 +123,9 @@ def _usage_message(error: _ClickError) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else PROGRAM
+    has_mode = context is not None and any("--mode" in option.opts for option in context.command.params)
+    if has_mode and getattr(error, "option_name", None) == "--training":
+        return f"{message[:1].lower()}{message[1:]}; '--mode training' predicts a step of training"
     return f"{message[:1].lower()}{message[1:]}; '{command} --help' shows what it takes"
 
 

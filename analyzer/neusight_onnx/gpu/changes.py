@@ -73,11 +73,11 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         if key not in known:
             from difflib import get_close_matches  # only on this way out
 
-            names = (*known, *_SHORT_KEYS)
+            names = tuple(dict.fromkeys((*known, *_SHORT_KEYS)))
             near = [name for name, (field, _) in FIELDS.items() if field == written]  # the JSON's, in other units
             near += [name for name in names if written and name.startswith(written)]
             near += get_close_matches(written[:60], names, n=1, cutoff=0.5)
-            hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
+            hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(names)}"
             raise SpecError(f"{where}: a GPU has no key {quoted(written)}: {hint}")
         if key in given:
             raise SpecError(f"{where}: '{key}' is changed twice; keep one")
