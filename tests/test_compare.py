@@ -25,9 +25,10 @@ from neusight_onnx.comparison.points import sweep
 from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
 from neusight_onnx.errors import BindingError, ComparisonError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.read import read_model_bytes
-from neusight_onnx.report.comparison_machine import comparison_to_json
+from neusight_onnx.report.comparison_machine import comparison_to_csv, comparison_to_json
 from neusight_onnx.report.comparison_markdown import comparison_to_markdown
 from neusight_onnx.report.comparison_terminal import comparison_to_terminal
+from neusight_onnx.report.comparison_words import lines
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.quantities import significant
 from test_report_machine import SCHEMA, documented_keys, keys_of
@@ -321,9 +322,20 @@ def test_machines_with_the_same_gpu_are_compared_each_by_itself(capsys: pytest.C
     assert "'g5.12xlarge' (1.50)" in said  # which isn't compared
     assert "'g5.2xlarge' (" not in said
     (alone,) = compare(RESNET, gpus=["g5.2xlarge"]).cases
-    assert alone.gpu.name == "a10g"
+    assert (alone.gpu.name, alone.gpu_model) == ("g5.2xlarge", "a10g")
     mixed = compare(RESNET, gpus=["a10g", "g5.2xlarge"], prices=prices).cases
     assert {case.gpu.name: case.price_per_h for case in mixed} == {"a10g": 1.0, "g5.2xlarge": 1.2}
+
+
+def test_a_machine_keeps_the_name_that_it_was_asked_for_by() -> None:
+    """So that rows can be joined to what was asked, whether or not another machine has the same GPU."""
+    found = compare(RESNET, gpus=["g6e.xlarge", "g5.xlarge", "g5.2xlarge", "t4"])
+    models = {case.gpu.name: case.gpu_model for case in found.cases}
+    assert models == {"g6e.xlarge": "l40s", "g5.xlarge": "a10g", "g5.2xlarge": "a10g", "t4": "t4"}
+    assert {(row["gpu"], row["gpu_model"]) for row in csv.DictReader(comparison_to_csv(found).splitlines())} == {
+        *models.items()
+    }
+    assert {line[0] for line in lines(found)} == {"g6e.xlarge (l40s)", "g5.xlarge (a10g)", "g5.2xlarge (a10g)", "t4"}
 
 
 def test_lines_of_a_list_that_name_no_gpu_are_said(tmp_path: Path) -> None:

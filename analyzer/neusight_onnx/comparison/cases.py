@@ -240,6 +240,7 @@ class _Found:
         self.cases.append(
             Case(
                 gpu=spec,
+                gpu_model=self.own_specs[spec.name].name,
                 precision=outcome.precision,
                 product_formats=outcome.product_formats,
                 runtime=runtime,

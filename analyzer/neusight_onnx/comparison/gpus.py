@@ -14,8 +14,8 @@ def told_apart(gpus: Sequence[str | Path | GpuSpec], specs: Sequence[GpuSpec]) -
     """Name in the comparison -> the GPU as it is called in itself, in order; ``specs`` are those that ``gpus`` mean.
 
     Equal GPUs are one, but for machines of a cloud: each that is asked for by its own name is one, since it may have a
-    price of its own. Where several have the same name, a file's is its path as it was given ("d/my.toml"), a machine's
-    is the machine's ("g5.xlarge"), and specs that a caller made are numbered ("l40s (2)").
+    price of its own, and keeps that name ("g5.xlarge"). Where several have the same name, a file's is its path as it
+    was given ("d/my.toml"), and specs that a caller made are numbered ("l40s (2)").
     """
     different: list[tuple[str | Path | GpuSpec, GpuSpec]] = []
     for given, spec in zip(gpus, specs, strict=True):
@@ -28,7 +28,7 @@ def told_apart(gpus: Sequence[str | Path | GpuSpec], specs: Sequence[GpuSpec]) -
         name = spec.name
         if owners[name] > 1 and not isinstance(given, GpuSpec) and Path(given).suffix.lower() == ".toml":
             name = str(given)
-        elif owners[name] > 1 and spec.asked_as is not None and machine_of(spec) is not None:
+        elif spec.asked_as is not None and machine_of(spec) is not None:
             name = spec.asked_as
         number = 1
         while name in found or (name != spec.name and name in taken):

@@ -27,12 +27,14 @@ class SortKey(StrEnum):
 class Case:
     """One way to run the model, and what it would take.
 
+    ``gpu`` is called as it was asked for (a file's path, a cloud's machine), ``gpu_model`` as it is in itself.
     ``product_formats``: of 8 and 4 bits that products run in beside ``precision``.
     ``bound_shares``: of the latency, by what bounds it, the largest first. ``price_per_h``: of the GPU, None where no
     price was given.
     """
 
     gpu: GpuSpec
+    gpu_model: str
     precision: str
     runtime: str
     dims: Mapping[str, int]

@@ -78,6 +78,7 @@ def case_json(case: Case) -> dict[str, Json]:
     )
     return {
         "gpu": case.gpu.name,
+        "gpu_model": case.gpu_model,
         "precision": case.precision,
         "product_formats": list(case.product_formats),
         "runtime": case.runtime,

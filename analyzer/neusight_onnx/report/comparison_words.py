@@ -74,7 +74,8 @@ def lines(comparison: Comparison) -> Iterator[list[str]]:
     """The lines of the table, as :func:`heads` names its columns; one for each case."""
     shown, dims, priced = _shown(comparison), varied_dims(comparison), is_priced(comparison)
     for case in comparison.cases:
-        found = [case.gpu.name]
+        is_machine = case.gpu.asked_as is not None and not case.gpu.also_named
+        found = [f"{case.gpu.name} ({case.gpu_model})" if is_machine else case.gpu.name]
         found += [short_precision(case.precision, case.product_formats)] if _differ_in_precision(comparison) else []
         found += [case.runtime] if "runtime" in comparison.varied else []
         found += [str(case.dims.get(name, "")) for name in dims]
