@@ -176,6 +176,7 @@ BAD = {
     "key of the file in a target": (TARGET + 'fail-on = "note"', ["target 1", "'fail-on' is for all targets"]),
     "unknown key of a target": (TARGET + "gpus = 1", ["target 1", "unknown key 'gpus'", "'gpu' is the nearest"]),
     "nothing near": (TARGET + "zzzz = 1", ["unknown key 'zzzz'", "known are name, model"]),
+    "far from any": (TARGET + "price = 1", ["unknown key 'price'", "known are name, model"]),
     "a target that is no table": ("target = 3", ["'target' is no list of tables", "[[target]]"]),
     "a key of nothing": ("price = 3\n", ["unknown key 'price'", "known are"]),
     "no model": ('[[target]]\ngpu = "t4"', ["target 1", "'model' is missing"]),

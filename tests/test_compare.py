@@ -168,6 +168,8 @@ FILES = {
         "",
     ),
     "csv of machines with one GPU": ("p.csv", "gpu,price_per_h\ng5.2xlarge,1.2\ng5.xlarge,1\n", {"a10g": 1.0}, ""),
+    "csv of semicolons": ("p.csv", "gpu;price_per_h\nt4;1\n", {"t4": 1.0}, ""),
+    "a pipe's tabs": ("p", "gpu\tprice_per_h\nt4\t1\n", {"t4": 1.0}, ""),
     "csv with a machine that isn't known": ("p.csv", "gpu,price_per_h\np2.xlarge,0.9\nt4,1\n", {"t4": 1.0}, ""),
     "toml with a GPU that isn't known": ("p.toml", "[per-hour]\nx100 = 9\nt4 = 1", {"t4": 1.0}, ""),
     "csv by what stands in it": ("63", "# of May\nGPU,Price per h\nt4,1\n", {"t4": 1.0}, ""),

@@ -179,7 +179,7 @@ def _check_keys(table: _Table, known: Sequence[str], where: str) -> None:
         if key not in known:
             from difflib import get_close_matches  # only on this way out
 
-            near = get_close_matches(key[:60].replace("_", "-").lower(), known, n=1, cutoff=0.5)
+            near = get_close_matches(key[:60].replace("_", "-").lower(), known, n=1, cutoff=0.6)
             hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
             raise CheckError(f"{where}: unknown key {key[:60]!a}: {hint}")
 

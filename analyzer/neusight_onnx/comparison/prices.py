@@ -147,7 +147,11 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
 def _begins_as_csv(text: str) -> bool:
     """Whether the first line with anything in it is a list of columns: TOML has a table, a key or a remark there."""
     first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-    return "," in first and "=" not in first and not first.lstrip().startswith("[")
+    return any(mark in first for mark in _DELIMITERS) and "=" not in first and not first.lstrip().startswith("[")
+
+
+_DELIMITERS = ",;\t"
+"""Between cells, as spreadsheets write them: the first of these that the line of columns has."""
 
 
 def _of_mapping(listed: Mapping[object, object], where: str, example: str) -> Iterator[tuple[str, str, str]]:
@@ -176,7 +180,9 @@ def _read(path: Path) -> str:
 
 
 def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
-    reader = csv.reader(text.splitlines(), strict=True)
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    delimiter = next((mark for mark in _DELIMITERS if mark in first), ",")
+    reader = csv.reader(text.splitlines(), strict=True, delimiter=delimiter)
     try:
         rows = [(reader.line_num, row) for row in reader if row and not row[0].startswith("#")]
     except csv.Error as error:
