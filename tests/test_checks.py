@@ -345,7 +345,9 @@ def test_a_target_that_cannot_be_meant_stops_no_other(fail_on: Severity) -> None
     suites = ElementTree.fromstring(verdict_to_junit(verdict, made_at=MADE_AT))
     assert not junit_faults(suites)
     assert [(suite.get("name"), suite.get("errors")) for suite in suites] == [(target().name, "0"), ("wrong", "1")]
-    assert "--allow NSX902" not in verdict_to_terminal(verdict, Canvas(width=80))
+    said = verdict_to_terminal(verdict, Canvas(width=80))
+    assert "--allow NSX902" not in said
+    assert "wrong  not judged" in said.splitlines()
 
 
 def test_a_model_that_cannot_be_read_stops_no_other_target(tmp_path: Path) -> None:

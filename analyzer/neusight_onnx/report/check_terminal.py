@@ -37,6 +37,8 @@ def verdict_to_terminal(verdict: Verdict, canvas: Canvas) -> str:
         parts.append(Text(f"by {printable(verdict.config)}", style="dim"))
     for target in verdict.targets:
         parts += _target(target, canvas)
+    for mistaken in verdict.mistaken:
+        parts.append(Text.assemble("\n", (printable(mistaken.name), "bold"), "  ", ("not judged", "red")))
     open_findings = [finding for finding in verdict.findings if finding.allowed is None]
     allowed = [finding for finding in verdict.findings if finding.allowed is not None]
     several = len(verdict.targets) > 1
