@@ -251,7 +251,7 @@ def test_a_run_that_the_host_holds_up_is_bound_by_it() -> None:
     found = compare(bert, gpus=["h100"], dims={"batch": (8, 64), "sequence": (128,)})
     small, large = sorted(found.cases, key=lambda case: case.dims["batch"])
     assert small.bound == "host"
-    assert small.bound_shares["host"] < min(0.2, small.bound_shares["memory"])
+    assert small.bound_shares["host"] < min(0.2, small.bound_shares["compute"])
     assert large.bound != "host"
 
 
