@@ -242,7 +242,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], absent: set[
         ("analyze", "r.md", "#"),
         ("analyze", "r.html", "<!doctype html>"),
         ("analyze", "r.txt", "resnet50.onnx on"),
-        ("compare", "r.csv", "gpu,precision,"),
+        ("compare", "r.csv", "gpu,gpu_model,precision,"),
         ("sweep", "r.csv", "gpu,precision,"),
         ("check", "r.xml", "<?xml"),
         ("check", "r.sarif", "{"),

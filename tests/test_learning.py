@@ -130,7 +130,10 @@ def matrix_unit_row(
 
 
 def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
-    """bf16 and FP8 products of random sizes with times that the law gives for other constants than its priors."""
+    """bf16 and FP8 products of random sizes with times that the law gives for other constants than its priors.
+
+    Sizes are multiples of 8, as in the measured data.
+    """
     random = np.random.default_rng(seed)
     law = TENSOR_GEMM
     constants = {constant.name: constant.prior for constant in law.constants} | {"pipe_overhead": 1.2}
@@ -138,7 +141,7 @@ def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
     rows = []
     for gpu in ("l40s", "h100-sxm"):
         for label, framework, dtype in (("bfloat16", "sglang", bf16), ("fp8", "trtllm", fp8), ("fp8", "vllm", fp8)):
-            sizes = np.exp(random.uniform(np.log(16), np.log(6000), (count, 3))).astype(int).tolist()
+            sizes = (8 * np.exp(random.uniform(np.log(2), np.log(750), (count, 3))).astype(int)).tolist()
             stored = bf16 if dtype is fp8 else None
             usual = Gemm(m=1, n=1, k=1, dtype=dtype, a_dtype=stored, output_dtype=stored, b_is_weight=True)
             of_framework = {"tensor_scale": framework == "trtllm", "rotated": framework == "sglang"}
