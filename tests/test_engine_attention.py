@@ -53,6 +53,27 @@ o = MatMul(w, v)
             ["attention"],
             id="split, PyTorch's own attention",
         ),
+        # as torch.onnx's dynamo exporter writes it: unbind as Slices, keys transposed with batch and heads as one dim
+        pytest.param(
+            PACKED.replace(
+                "a, b, c = Split<axis=0, num_outputs=3>(t)\n",
+                "a = Slice(t, n0, n1, n0)\nb = Slice(t, n1, n2, n0)\nc = Slice(t, n2, n3, n0)\n",
+            ).replace(
+                "u = Transpose<perm=[0,1,3,2]>(k)",
+                "f = Reshape(k, folded)\ng = Transpose<perm=[0,2,1]>(f)\nu = Reshape(g, unfolded)",
+            ),
+            ["attention"],
+            id="sliced, keys folded",
+        ),
+        # keys of another order than the Transpose's: elements of a head and tokens change places in memory
+        pytest.param(
+            PACKED.replace(
+                "u = Transpose<perm=[0,1,3,2]>(k)",
+                "f = Reshape(k, folded)\ng = Transpose<perm=[1,0,2]>(f)\nu = Reshape(g, unfolded)",
+            ),
+            ["movement transpose", "movement split", "movement transpose", "attention"],
+            id="keys folded, no Transpose of keys",
+        ),
         # the Transpose's result is a tensor of its own: the three lie in it
         pytest.param(
             PACKED.replace("(x)\n", "(x)\nr = Relu(t)\n"),
@@ -72,7 +93,14 @@ def test_fused_attention_reads_by_strides(nodes: str, expected: list[str]) -> No
     graph = inferred(
         nodes,
         {"x": (2, 16, 3, 4, 16)},
-        constants={"scale": np.float16(0.35), "heads": [2, 4, 16, 16], **{f"i{i}": np.int64(i) for i in range(3)}},
+        constants={
+            "scale": np.float16(0.35),
+            "heads": [2, 4, 16, 16],
+            "folded": [8, 16, 16],
+            "unfolded": [2, 4, 16, 16],
+            **{f"i{i}": np.int64(i) for i in range(3)},
+            **{f"n{i}": [i] for i in range(4)},
+        },
         types={"x": 10},
         outputs=["o", *(["r"] if "r =" in nodes else [])],
         opset=20,
@@ -89,6 +117,12 @@ BIASED = PACKED.replace("(x)\n", "(r)\n").replace(
     ("nodes", "expected"),
     [
         pytest.param(BIASED, ["gemm", *["elementwise add"] * 3, "attention"], id="attention alone reads it"),
+        # TorchScript's exporter computes the scale from the size of a head: no element is read for that
+        pytest.param(
+            BIASED.replace("s = Mul(q, scale)", "z = Shape<start=-1>(q)\ns = Mul(q, scale)"),
+            ["gemm", *["elementwise add"] * 3, "attention"],
+            id="attention and a Shape",
+        ),
         pytest.param(
             BIASED + "z = Relu(f)\n", ["gemm bias", "attention", "elementwise relu"], id="something else does, too"
         ),

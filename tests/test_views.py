@@ -12,7 +12,14 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Movement, NodeWork
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.views import copy_kernel, pointwise_strides
-from neusight_onnx.strides import contiguous_strides, expand_strides, is_channels_last, is_contiguous, view_strides
+from neusight_onnx.strides import (
+    contiguous_strides,
+    expand_strides,
+    is_channels_last,
+    is_contiguous,
+    regrouped_order,
+    view_strides,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +59,28 @@ def test_view_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...], expected: tuple[int, ...] | None
 ) -> None:
     assert view_strides(shape, strides, new) == expected
+
+
+@pytest.mark.parametrize(
+    ("grouped", "order", "target", "expected"),
+    [
+        ((6, 4, 5), (0, 2, 1), (2, 3, 5, 4), (0, 1, 3, 2)),
+        ((2, 3, 20), (1, 0, 2), (3, 2, 4, 5), (1, 0, 2, 3)),
+        ((2, 12, 5), (0, 2, 1), (2, 5, 3, 4), (0, 3, 1, 2)),
+        ((6, 4, 5), (0, 2, 1), (3, 2, 5, 4), None),
+        ((6, 4, 5), (0, 2, 1), (6, 5, 4), None),
+        ((4, 6, 5), (0, 2, 1), (4, 5, 6), None),
+    ],
+    ids=["batch and heads", "the last two", "the middle", "split otherwise", "not split again", "across dims"],
+)
+def test_a_transpose_between_reshapes(
+    grouped: tuple[int, ...], order: tuple[int, ...], target: tuple[int, ...], expected: tuple[int, ...] | None
+) -> None:
+    shape = (2, 3, 4, 5)
+    assert regrouped_order(shape, grouped, order, target) == expected
+    if expected is not None:
+        array = np.arange(120).reshape(shape)
+        assert (array.reshape(grouped).transpose(order).reshape(target) == array.transpose(expected)).all()
 
 
 @st.composite

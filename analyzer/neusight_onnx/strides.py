@@ -102,6 +102,28 @@ def view_strides(
     return tuple(reversed(result))
 
 
+def regrouped_order(
+    shape: tuple[int, ...], grouped: tuple[int, ...], order: tuple[int, ...], target: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The order of ``shape``'s dimensions that a reshape to ``grouped``, a transpose to ``order`` and a reshape to
+    ``target`` come to, (b, h, n, d) -> (b*h, n, d) -> (b*h, d, n) -> (b, h, d, n) say; None where they come to none.
+    """
+    groups: list[range] = []
+    at = 0
+    for size in grouped:
+        start, elements = at, 1
+        while elements != size and at < len(shape):
+            elements *= shape[at]
+            at += 1
+        if elements != size:
+            return None
+        groups.append(range(start, at))
+    if at != len(shape):
+        return None
+    found = tuple(axis for group in order for axis in groups[group])
+    return found if target == tuple(shape[axis] for axis in found) else None
+
+
 def expand_strides(shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides after broadcasting ``shape`` to ``new_shape``: 0 along dimensions that are repeated."""
     added = len(new_shape) - len(shape)

@@ -23,7 +23,7 @@ from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
 from neusight_onnx.fusion.quantization.pairs import is_rounding
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Kernel, NodeWork
-from neusight_onnx.strides import contiguous_strides, view_strides
+from neusight_onnx.strides import contiguous_strides, regrouped_order, view_strides
 
 SMALLEST_HEAD, LARGEST_HEAD, HEAD_STEP = 16, 256, 8
 """The guide has multiples of 8 up to 256. The engines looked at ran heads of 8 by parts, and took odd ones, too."""
@@ -308,22 +308,61 @@ def _selects(graph: InferredGraph, node: Node, name: str) -> bool:
 def _views_above(graph: InferredGraph, name: str, dense: int, makers: Mapping[str, Node]) -> list[Node]:
     """The nodes above an operand of fused attention that only say where its elements lie, the nearest first.
 
-    From any of them on, the operand's elements lie by strides in what that node reads, its axis ``dense`` with 1.
+    From any of them on, the operand's elements lie by strides in what that node reads, its axis ``dense`` with 1; below
+    the Transpose of keys a Reshape, which copies nothing, may read another order.
     """
     chain: list[tuple[Node, str]] = []
+    read = 0
     for _ in range(LONGEST_CHAIN):
         node = makers.get(name)
         source = None if node is None or not node.inputs else graph.values.get(node.inputs[0])
         if node is None or source is None or source.shape is None or source.is_constant:
             break
-        strides: tuple[int, ...] | None = contiguous_strides(source.shape)
-        for viewer, result in ((node, name), *reversed(chain)):
-            strides = None if strides is None else _seen_by(graph, viewer, result, strides)
-        if strides is None or len(strides) < 2 or strides[dense] != 1:
+        strides = _seen_through(graph, ((node, name), *reversed(chain)), contiguous_strides(source.shape))
+        if strides is None or len(strides) < 2:
+            break
+        is_dense = strides[dense] == 1
+        if not is_dense and node.op_type in MOVING_VIEWS:
             break
         chain.append((node, name))
+        if is_dense:
+            read = len(chain)
         name = node.inputs[0]
-    return [node for node, _ in chain]
+    return [node for node, _ in chain[:read]]
+
+
+def _seen_through(
+    graph: InferredGraph, views: Sequence[tuple[Node, str]], strides: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the last result of ``views``, nodes with what they write, from those that the first reads.
+
+    A Transpose between two Reshapes may be one of more dimensions (torch.onnx's dynamo exporter folds batch and heads
+    to transpose keys): that is a view even where the first Reshape by itself takes a copy.
+    """
+    place = 0
+    found: tuple[int, ...] | None = strides
+    while place < len(views) and found is not None:
+        order = _regrouped(graph, views[place : place + 3])
+        if order is not None:
+            found = tuple(found[axis] for axis in order)
+            place += 3
+        else:
+            found = _seen_by(graph, *views[place], found)
+            place += 1
+    return found
+
+
+def _regrouped(graph: InferredGraph, views: Sequence[tuple[Node, str]]) -> tuple[int, ...] | None:
+    """The order to which Reshape, Transpose and Reshape transpose; None where ``views`` are others."""
+    if [node.op_type for node, _ in views] != ["Reshape", "Transpose", "Reshape"] or any(n.domain for n, _ in views):
+        return None
+    names = (views[0][0].inputs[0], views[0][1], views[2][1])
+    shapes = [None if (value := graph.values.get(name)) is None else value.shape for name in names]
+    source, grouped, target = shapes
+    if source is None or grouped is None or target is None:
+        return None
+    order = permutation_of(views[1][0]) or tuple(reversed(range(len(grouped))))
+    return regrouped_order(source, grouped, order, target)
 
 
 def _seen_by(graph: InferredGraph, node: Node, result: str, strides: tuple[int, ...]) -> tuple[int, ...] | None:

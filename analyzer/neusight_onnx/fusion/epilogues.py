@@ -194,7 +194,7 @@ def _is_normalized(walk: _Walk, name: str) -> bool:
 
 
 def _parts_attended(walk: _Walk, name: str) -> int:
-    """How many parts of a value fused attention reads, by views alone; 0 where anything else reads it."""
+    """How many parts of a value fused attention reads, by views alone; 0 where anything else reads its elements."""
     pending, parts, is_attended = [name], 0, False
     while pending:
         value = pending.pop()
@@ -204,6 +204,8 @@ def _parts_attended(walk: _Walk, name: str) -> int:
         for user in walk.consumers.get(value, ()):
             if (user.domain, user.op_type) == (OWN, "ScaledDotProductAttention"):
                 is_attended = True
+            elif not user.domain and user.op_type in ("Shape", "Size"):
+                continue
             elif user.op_type == "InPlace" or (not user.domain and user.op_type in VIEWS):
                 part = walk.shape(user.outputs[0])
                 parts += len(user.outputs) if part is not None and prod(part) < prod(whole) else 0
