@@ -11,7 +11,8 @@ from models import graph, node, value
 from neusight_onnx.cli.bindings import parse_bindings
 from neusight_onnx.errors import BindingError
 from neusight_onnx.graph.binding_text import parse_dim, parse_shape, parse_trip_count, parse_value
-from neusight_onnx.graph.bindings import Bindings, bind_inputs
+from neusight_onnx.graph.bindings import Bindings, bind_inputs, named_as_in
+from neusight_onnx.graph.model import Model
 
 # --- what users write -------------------------------------------------------------------------------------------------
 
@@ -249,3 +250,32 @@ def test_a_loop_may_be_bound_and_a_value_that_is_no_input_may_get_a_shape() -> N
     )
     got = bind_inputs(read, Bindings(trip_counts={"loop": 3}, shapes={"mine": (4, 5)}))
     assert got.values["n"].shape == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ({"box*": (200, 4)}, {"box_1": (200, 4), "box_2": (200, 4)}),
+        ({"box_[2-9]": (7, 4)}, {"box_2": (7, 4)}),
+        ({"box_?": (200, 4), "box_1": (5, 4)}, {"box_1": (5, 4), "box_2": (200, 4)}),
+        ({"b[0]": (3,)}, {"b[0]": (3,)}),
+    ],
+    ids=["all", "some", "a name by itself comes first", "a name that looks like a pattern"],
+)
+def test_a_shape_for_each_name_that_a_pattern_matches(
+    shapes: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]
+) -> None:
+    assert named_as_in(_boxes(), Bindings(shapes=shapes)).shapes == expected
+
+
+def test_patterns_that_match_nothing_or_disagree() -> None:
+    found = named_as_in(_boxes(), Bindings(shapes={"boxes*": (200, 4)}))
+    with pytest.raises(BindingError, match=r"^--shape boxes\*: the model has no input or value of this name; "):
+        bind_inputs(_boxes(), found)
+    with pytest.raises(BindingError, match="patterns give 'box_1' twice, and not the same"):
+        named_as_in(_boxes(), Bindings(shapes={"box_*": (200, 4), "*_1": (100, 4)}))
+
+
+def _boxes() -> Model:
+    names = ("box_1", "box_2", "b[0]", "b0")
+    return with_inputs(value("n", []), nodes=[node("Unknown", "n", name, domain="custom") for name in names])

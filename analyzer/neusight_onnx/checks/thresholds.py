@@ -109,8 +109,9 @@ def _size_to_give(subject: Subject) -> str | None:
     if subject.share_at_bounds < _MUCH_AT_BOUNDS:
         return None
     return (
-        "say how much the data leave (--dim with the output's symbol, or the --shape that the assumptions name; dims "
-        "or shapes in the target), take a faster GPU or a smaller batch"
+        "say how much the data leave (--dim with the output's symbol, or the --shape that the assumptions name, a "
+        "pattern of names such as '*NonZero*=1x200' for many; dims or shapes in the target), take a faster GPU or a "
+        "smaller batch"
     )
 
 

@@ -115,7 +115,8 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=SHAPE",
-        help="Shape of an input (or of a value that is not known): ids=8x512, or ids=8x512,step=scalar.",
+        help="Shape of an input (or of a value that is not known): ids=8x512, or ids=8x512,step=scalar; "
+        "'boxes_*=200x4' is one for every name that the pattern matches.",
     ),
 ]
 ValueOption = Annotated[

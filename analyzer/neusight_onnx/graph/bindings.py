@@ -28,7 +28,7 @@ from neusight_onnx.graph.dimension_roles import (
     size_of_role,
 )
 from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notice, Value
-from neusight_onnx.graph.names import is_written, named, option
+from neusight_onnx.graph.names import is_pattern, is_written, matching, named, option
 from neusight_onnx.graph.paged_sizes import paged_sizes
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.sizes_by_weights import channel_sizes
@@ -121,12 +121,13 @@ SYMBOL_CONTRADICTION = "symbol-contradiction"
 
 
 def named_as_in(model: Model, bindings: Bindings) -> Bindings:
-    """``bindings`` with names in the form that messages write them in (escapes, cut at the end) as the model has them.
+    """``bindings`` with names in the form that messages write them in (escapes, cut at the end) as the model has them,
+    and a shape for each name that a pattern of names matches.
 
-    BindingError where two forms of one name are bound to different things.
+    BindingError where two forms of one name, or two patterns, are bound to different things.
     """
     names = (*bindings.dims, *bindings.shapes, *bindings.values, *bindings.trip_counts)
-    if not any(is_written(name) for name in names):
+    if not any(is_written(name) for name in names) and not any(is_pattern(name) for name in bindings.shapes):
         return bindings
     inputs = {declared.name for declared in model.graph.inputs}
     symbols = set(places_of(model.graph.inputs))
@@ -136,7 +137,7 @@ def named_as_in(model: Model, bindings: Bindings) -> Bindings:
     return replace(
         bindings,
         dims=_named("--dim", bindings.dims, symbols),
-        shapes=_named("--shape", bindings.shapes, values),
+        shapes=_matched(_named("--shape", bindings.shapes, values), values),
         values=_named("--value", bindings.values, values),
         trip_counts=_named("--trip-count", bindings.trip_counts, loops),
     )
@@ -149,6 +150,18 @@ def _named(option_name: str, bound: Mapping[str, T], known: set[str]) -> Mapping
         if not np.array_equal(result.setdefault(name, item), item):  # type: ignore[arg-type]  # numbers, shapes, arrays
             raise BindingError(f"{option_name} gives {shown(name)!r} twice, and not the same; keep one of them")
     return result
+
+
+def _matched(shapes: Mapping[str, tuple[int, ...]], known: set[str]) -> Mapping[str, tuple[int, ...]]:
+    """``shapes`` with the names of ``known`` that each pattern matches in its place; a name by itself comes first."""
+    patterns = {text: shape for text, shape in shapes.items() if text not in known and is_pattern(text)}
+    alone = {name: shape for name, shape in shapes.items() if name not in patterns}
+    found: dict[str, tuple[int, ...]] = {}
+    for pattern, shape in patterns.items():
+        for name in matching(pattern, known) or (pattern,):  # what matches nothing is refused as an unknown name is
+            if name not in alone and found.setdefault(name, shape) != shape:
+                raise BindingError(f"--shape patterns give {shown(name)!r} twice, and not the same; keep one of them")
+    return {**alone, **found}
 
 
 def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LENGTHS[0]) -> BoundInputs:

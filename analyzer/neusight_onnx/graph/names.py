@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 
 MOST_WRITTEN = 80
 """Characters of a name in a hint; of a longer one only both ends are written, with "…" between them."""
@@ -65,3 +66,13 @@ def named(text: str, known: Collection[str]) -> str:
         return text
     found = [name for name in known if written(name) == text]
     return found[0] if len(found) == 1 else text
+
+
+def is_pattern(text: str) -> bool:
+    """Whether ``text`` may stand for several names, as a shell's pattern does (``*``, ``?``, ``[...]``)."""
+    return any(char in text for char in "*?[")
+
+
+def matching(pattern: str, known: Collection[str]) -> list[str]:
+    """The names of ``known`` that ``pattern`` matches, sorted."""
+    return sorted(name for name in known if name and fnmatchcase(name, pattern))
