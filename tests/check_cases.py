@@ -726,7 +726,8 @@ CASES = {
     "bf16 asked, T4": Case(model=linear, codes=codes(401), gpu="t4", precision="bf16"),
     "TF32 asked, T4": Case(model=linear, codes=codes(406), gpu="t4", precision="tf32", says="no TF32 units"),
     "TF32 asked, A100": Case(model=linear, codes=codes(), precision="tf32"),
-    "INT8 asked, V100": Case(model=linear, codes=codes(403, 406), gpu="v100", precision="int8", says="no INT8"),
+    "INT8 asked, V100": Case(model=linear, codes=codes(403), gpu="v100", precision="int8", says="no INT8 tensor"),
+    "INT8 asked, P100": Case(model=linear, codes=codes(403, 406), gpu="p100", precision="int8", says="no INT8"),
     "a limit where nothing is predicted": Case(
         model=linear, codes=codes(108, 406), gpu="t4", precision="tf32", limits=limits(max_latency="1s")
     ),

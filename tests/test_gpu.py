@@ -69,7 +69,7 @@ def test_base_units(name: str, field: str, expected: float) -> None:
 
 PEAKS = [
     ("a100-sxm-80gb", {"fp32": 19.49, "tf32": 156, "fp16": 312, "bf16": 312, "int8": 624}),
-    ("v100-sxm2-32gb", {"fp32": 15.67, "fp16": 125}),
+    ("v100-sxm2-32gb", {"fp32": 15.67, "fp16": 125, "int8": 62.7}),
     ("p100-pcie-16gb", {"fp32": 9.53}),  # its packed FP16 accumulates in FP16
     ("mi100", {"fp32": 23.1, "fp32_matrix": 46.1, "fp16": 184.6, "bf16": 92.3, "int8": 184.6}),
     ("mi210", {"fp32": 22.6, "fp32_matrix": 45.3, "fp16": 181, "bf16": 181, "int8": 181}),
@@ -102,7 +102,7 @@ def test_peak_rates(name: str, tflops: dict[str, float]) -> None:
         pytest.param("rtx-a6000", 154.8, id="workstation"),
         pytest.param("l40", 181, id="halved-in-all-formats"),
         pytest.param("a100-sxm-80gb", 312, id="data-centre"),
-        pytest.param("v100-sxm2-32gb", 125, id="no-integers"),
+        pytest.param("v100-sxm2-32gb", 125, id="integers on vector lanes"),
     ],
 )
 def test_fp16_that_accumulates_in_fp16(name: str, tflops: float) -> None:
@@ -140,7 +140,7 @@ def test_fp32_peak_follows_from_units(name: str) -> None:
 # vendors' white papers. GeForce runs FP16 and FP8 with FP32 accumulation at half of its professional siblings' rate.
 TENSOR_RATES: dict[str, dict[str, int]] = {
     "pascal with DP4A": {"int8": 1024},
-    "volta": {"fp16": 1024},
+    "volta": {"fp16": 1024, "int8": 512},
     "turing": {"fp16": 1024, "int8": 2048},
     "turing geforce": {"fp16": 512, "int8": 2048},
     "ga100": {"tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
@@ -182,6 +182,7 @@ TENSOR_CLOCK = {
 }
 
 PEAK_EXCEPTIONS = {
+    ("titan-v", "int8"): "vector lanes at the boost clock, not at that of its tensor rate",
     ("b300-sxm", "fp4"): "sources say 12.6 or 14 PFLOPS; the lower is used",
     (
         "a10g",

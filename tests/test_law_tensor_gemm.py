@@ -88,6 +88,7 @@ def test_formats_share_a_pipe() -> None:
         pytest.param("b200-sxm", FP4, True, id="blackwell-fp4"),
         pytest.param("p100-pcie-16gb", FP16, False, id="pascal"),
         pytest.param("p4", INT8, False, id="dot-products-of-pascal"),
+        pytest.param("v100-pcie-32gb", INT8, False, id="dot-products-of-volta"),
         pytest.param("mi50", FP16, False, id="packed-halves-of-gcn"),
         pytest.param("mi210", FP16, True, id="cdna2"),
         pytest.param("a100-sxm-80gb", DataType.INT16, False, id="no-pipe"),

@@ -611,7 +611,7 @@ def test_an_unknown_precision_names_the_known_ones() -> None:
 
 
 REFUSED = {
-    "v100-sxm2-32gb": {"tf32", "bf16", "bf16-model", "int8", "fp8", "fp4"},
+    "v100-sxm2-32gb": {"tf32", "bf16", "bf16-model", "fp8", "fp4"},
     "t4": {"tf32", "bf16", "bf16-model", "fp8", "fp4"},
     "p100-pcie-16gb": {"tf32", "bf16", "bf16-model", "int8", "fp8", "fp4"},
     "a100-sxm-80gb": {"fp8", "fp4"},

@@ -83,6 +83,7 @@ def test_the_rate_of_a_format_that_isnt_run_changes_nothing(gpu: str, runtime: s
     [
         pytest.param("a100", {"fp32"}, id="tensor cores"),
         pytest.param("mi210", {"fp32"}, id="matrix cores"),
+        pytest.param("v100", {"fp32", "int8"}, id="dot products beside tensor cores"),
         pytest.param("mi50", {"fp32", "fp16", "int8"}, id="packed halves"),
     ],
 )

@@ -129,14 +129,14 @@ def fp8(subject: Subject) -> Iterator[Found]:
     severity=Severity.WARNING,
     scope=Scope.TARGET,
     explanation="The model multiplies 8-bit integers, and the GPU has no tensor cores for them: before Turing it runs "
-    "them on its vector lanes (DP4A), or not at all on Volta's tensor cores. A quantised model may be slower "
+    "them on its vector lanes (DP4A: Volta and the smaller chips of Pascal, not P100). A quantised model may be slower "
     "there than the one that it was made from. Where a GPU has the units and no rate of them is stated (Blackwell "
     "Ultra, which has few), the rate of 16 bits stands in.",
     fix="run the model that is not quantised on this GPU, take one since Turing, or state the rate in a GPU file",
 )
 def int8(subject: Subject) -> Iterator[Found]:
     peaks = subject.gpu.peak_flops_per_s
-    if "int8" in peaks and _has_matrix_units(subject.gpu):
+    if "int8" in peaks and _has_matrix_units(subject.gpu) and not subject.gpu.int8_on_lanes:
         return
     why, fix = f"{subject.gpu.name} has no INT8 tensor cores", None
     if leaves_out(subject.gpu, "int8"):

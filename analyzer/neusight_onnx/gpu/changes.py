@@ -94,7 +94,7 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         fields[field] = round(number * unit) if known[key].whole or isinstance(before, int) else number * unit
     if "memory_bandwidth_gb_s" in given and idle_follows_memory(gpu):
         fields.setdefault("idle_power_w", idle_w(gpu))
-    on_lanes = {"fp32"} if gpu.has_matrix_units else set(peaks)
+    on_lanes = {"fp32", *(["int8"] if gpu.int8_on_lanes else [])} if gpu.has_matrix_units else set(peaks)
     peaks = {pipe: rate * scale * (lanes_scale if pipe in on_lanes else 1.0) for pipe, rate in peaks.items()}
     peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
     changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of FIELDS

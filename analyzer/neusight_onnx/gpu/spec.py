@@ -131,6 +131,12 @@ class GpuSpec:
         return self.compute_capability >= 7.0
 
     @property
+    def int8_on_lanes(self) -> bool:
+        """Whether 8-bit integers are multiplied by vector lanes (DP4A): NVIDIA's before Xavier and Turing, whose tensor
+        cores were the first that take them. Volta's take FP16 alone."""
+        return self.compute_capability is not None and self.compute_capability < 7.2
+
+    @property
     def fp16_accumulate_flops_per_s(self) -> float | None:
         """Dense peak of FP16 that accumulates in FP16; None without matrix units for FP16.
 

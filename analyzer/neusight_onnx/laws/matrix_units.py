@@ -33,9 +33,11 @@ _PIPE_OF: dict[DataType, str] = {
 def serves(gpu: GpuSpec, dtype: DataType) -> bool:
     """Whether the GPU has a matrix unit for the number format: NVIDIA's since Volta, AMD's CDNA.
 
-    Pascal's 8-bit dot products and GCN's packed halves are instructions of vector lanes, with peaks of their own.
+    Pascal's and Volta's 8-bit dot products and GCN's packed halves are instructions of vector lanes, with peaks of
+    their own.
     """
-    return gpu.has_matrix_units and _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
+    pipe = _PIPE_OF.get(dtype, "")
+    return gpu.has_matrix_units and pipe in gpu.peak_flops_per_s and not (pipe == "int8" and gpu.int8_on_lanes)
 
 
 def pipe_of(dtype: DataType) -> str:
