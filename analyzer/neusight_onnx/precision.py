@@ -104,7 +104,8 @@ UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "fp4": ("FP4", ("fp8", "int8", "fp16"), "a GPU since Blackwell (NVIDIA) or CDNA 4 (AMD)"),
 }
 """Per format whose peak a GPU must state: what its units are called, what would do on a GPU that states the peak of
-that, nearest first, and which GPUs have it. float16 runs everywhere: on vector lanes where there is nothing else."""
+that, nearest first (no slower than float16), and which GPUs have it. float16 runs everywhere: on vector lanes where
+there is nothing else."""
 
 
 def keeps_fp32(precision: Precision) -> bool:
@@ -136,7 +137,8 @@ def refusal(precision: Precision, gpu: GpuSpec) -> str | None:
     if name not in UNITS or name in peaks:
         return None
     units, others, since = UNITS[name]
-    can = " or ".join([*(other for other in others if other in peaks), "fp32"][:2])
+    least = peaks.get("fp16", 0.0)  # Volta's 8-bit integers are slower than its tensor cores in 16 bits
+    can = " or ".join([*(other for other in others if other in peaks and peaks[other] >= least), "fp32"][:2])
     if leaves_out(gpu, name):
         lacks = f"no rate of its {units} units is stated"
         would_do = f"give {_KEYS[name]} in a GPU file, or use {can}"
