@@ -561,6 +561,10 @@ def test_amd_shares_out_a_long_reduction_of_few_outputs(gpu: str, batch: int) ->
     """16 tiles of 16 x 16 would leave most compute units idle for 65,536 steps."""
     few = GEMM.columns((Gemm(batch=batch, m=64, n=64, k=65536, dtype=FP32),))
     assert choose(few, load_gpu(gpu), PRIORS)[3] > 1
+    # a tile for each compute unit leaves three of its four SIMDs idle
+    spec = load_gpu(gpu)
+    tiles = GEMM.columns((Gemm(batch=batch, m=1, n=16 * spec.sm_count, k=16384, dtype=FP32),))
+    assert choose(tiles, spec, PRIORS)[3] > 1
     # the least that was measured fills them without
     measured = GEMM.columns((Gemm(batch=batch, m=512, n=768, k=65536, dtype=FP32),))
     assert choose(measured, load_gpu(gpu), PRIORS)[3] == 1

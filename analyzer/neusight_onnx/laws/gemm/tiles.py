@@ -49,8 +49,11 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
     return chosen
 
 
+_SIMDS = 4.0  # of a compute unit (AMD's CDNA and GCN)
+
+
 def _leaves_units_idle(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Whether it is AMD's and leaves compute units without a block of the menu's smallest tile.
+    """Whether it is AMD's and leaves SIMDs, four a compute unit, without a block of the menu's smallest tile.
 
     Tensile then shares out the reduction (``GlobalSplitU``, GSU in the names of rocBLAS's kernels, SGEMM's among them),
     in a batch, too. No measured product is so small: the least is 512 x 768.
@@ -59,7 +62,7 @@ def _leaves_units_idle(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
         return np.zeros(cols["b"].shape, dtype=np.bool_)
     n, m, _, _ = candidates(fp32_tiles(gpu, batched=False, fused_bias=False), split=False)
     tiles = np.ceil(cols["n"] / n.min()) * np.ceil(cols["m"] / m.min())
-    found: NDArray[np.bool_] = cols["b"] * tiles < gpu.sm_count
+    found: NDArray[np.bool_] = cols["b"] * tiles < _SIMDS * gpu.sm_count
     return found
 
 
