@@ -187,6 +187,19 @@ def test_a_device_without_the_memory_is_told(pretended: Callable[[str], dict[str
     assert [row["reason"] for row in rows] == ["needs 25.8 GB of memory", "needs 51.5 GB of memory"]
 
 
+def test_priorities_may_be_asked_for_one_by_one(pretended: Callable[[str], dict[str, str]]) -> None:
+    """As cuDNN 7 does: CUDA's runtime takes NULL for the one that isn't wanted."""
+    code = """
+import ctypes
+runtime = ctypes.CDLL(None)
+least, greatest = ctypes.c_int(9), ctypes.c_int(9)
+print(runtime.cudaDeviceGetStreamPriorityRange(None, ctypes.byref(greatest)), greatest.value)
+print(runtime.cudaDeviceGetStreamPriorityRange(ctypes.byref(least), None), least.value)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=pretended("t4"), capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("0 -5\n0 0\n", 0), done.stderr[-2000:]
+
+
 def test_the_log_names_what_is_launched(pretended: Callable[[str], dict[str, str]], tmp_path: Path) -> None:
     """A linear layer in 16 bits is one product with its bias, a GELU one kernel of PyTorch's, a convolution cuDNN's."""
     program = """

@@ -349,9 +349,9 @@ int cudaDeviceGetPCIBusId(char *text, int length, int device) {
   snprintf(text, length, "0000:01:00.0");
   return 0;
 }
-int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
-  *least = 0;
-  *greatest = -5;
+int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { /* either may be NULL */
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
   return 0;
 }
 int cudaDeviceCanAccessPeer(int *can, int device, int peer) {
