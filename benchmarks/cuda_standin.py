@@ -12,8 +12,9 @@ ONNX Runtime looks for the libraries in ``LD_LIBRARY_PATH``: a session on its CU
 nodes, optimises the graph for this provider and writes it (``optimized_model_filepath``). PyTorch knows where its
 own are, so that the stand-ins are loaded first (``LD_PRELOAD``, :func:`environment`). 1.5 asks another copy of CUDA's
 runtime, inside ``libtorch_python``, whether there is a driver: ``torch.cuda._check_driver = lambda: None`` goes on
-without it, events don't work. Then models run in eager mode and under CUDA graphs; ``STANDIN_LOG`` names a file that
-gets a line for each launch (the kernel's name, grid and block) and
+without it, events don't work. Its wheel has cuBLAS and cuDNN inside, which run themselves where their stand-ins are
+left out of ``LD_PRELOAD`` (all but ``libcuda`` and ``libcudart``). Then models run in eager mode and under CUDA graphs;
+``STANDIN_LOG`` names a file that gets a line for each launch (the kernel's name, grid and block) and
 for each call of cuBLAS, cuBLASLt and cuDNN that would launch kernels. ``standin/cudart.c`` says what else can be set.
 
 What a library's file calls and ``standin/`` doesn't define returns success, and where it creates something, a
