@@ -52,9 +52,9 @@ def step_of(cols: Columns, gpu: GpuSpec, c: Constants) -> Step:
     if MEMORY_EFFICIENT in cols:
         width_v = memory_efficient.build_of(cols, gpu)["width_v"]
     width = width_d + width_v
-    overhead = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
+    overhead: Column | float = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
     if is_amd(gpu):
-        overhead = max(overhead, AMD_OVERHEAD)
+        overhead = np.maximum(overhead, AMD_OVERHEAD)
     elif unit == "mma":
         # what the pipe doesn't do takes as many clocks on a halved one
         overhead = 1.0 + (overhead - 1.0) * share_of_full_rate(cols, gpu)
