@@ -158,8 +158,8 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2.0
 
 
-FEW_ROWS, LARGE_WEIGHTS = 16, 100e6
-"""Products that DRAM bounds: rows at most, and bytes of weights at least (more than any of these L2 holds)."""
+FEW_ROWS, LARGE_WEIGHTS = 16, 400e6
+"""Products that DRAM bounds: rows at most, and bytes of weights at least (a stream's start hardly counts)."""
 TOP = 0.999
 """Quantile of the rate that stands for the highest: the ten or twenty best of a card's products."""
 LONG_MS = 3.0

@@ -183,6 +183,17 @@ def test_products_take_their_flops_at_the_dense_peak(gpu: str) -> None:
     assert compute == pytest.approx(1e6 * flops / spec.peak_flops_per_s["bf16"], rel=1e-6)
 
 
+@pytest.mark.parametrize(("gpu", "share"), [(A100, 1.0), (L40S, 1.0), ("rtx-4090", 0.512), ("rtx-5090", 0.512)])
+def test_what_the_pipe_does_not_do_takes_as_many_clocks_on_a_halved_one(gpu: str, share: float) -> None:
+    """A fifth more of the products' time on a whole pipe; GeForce's has 256 of 500 multiply-adds a clock and SM."""
+    kernel = encoder(load_gpu(gpu).sm_count, 3, 1536)
+    plain, longer = (
+        law(kernel, gpu, {**PLAIN, "norm": 60.0, "pipe_overhead": overhead}).parts_us["compute"][0]
+        for overhead in (1.0, 1.2)
+    )
+    assert longer / plain == pytest.approx(1.0 + 0.2 * share, rel=1e-4)
+
+
 @pytest.mark.parametrize("gpu", [A100, H100, B200, L40S])
 def test_a_causal_mask_halves_the_steps(gpu: str) -> None:
     causal, full = (

@@ -279,14 +279,14 @@ def test_sums_of_split_gradients_of_weights_are_zeroed_and_converted(
 
 
 def test_convolutions_stream_as_products_do() -> None:
-    """400 MB through GDDR6X: the fitted share of the peak, and 7 % more."""
+    """400 MB through GDDR6X: the fitted share of the peak, and 11 % more."""
     spec = load_gpu("rtx-4090")
     kernel = replace(BASE, n=256, c=64, k=64, filter=(1, 1))
     cols = conv_columns((kernel,))
     constants = {**PLAIN, "idle_loss": 0.0, "reload_knee": 0.0, "resident_gain": 1.0, "dram_efficiency_gddr": 0.8}
     constants = own_constants(spec, constants)
     memory = implicit_gemm.times(cols, spec, constants, np.array([[64.0], [128.0], [128.0], [1.0]]))["memory"][0]
-    assert memory == pytest.approx((kernel.read_bytes + kernel.write_bytes) / (0.8 * 1.07 * 1008e9), rel=1e-6)
+    assert memory == pytest.approx((kernel.read_bytes + kernel.write_bytes) / (0.8 * 1.11 * 1008e9), rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -115,13 +115,25 @@ def test_one_query_takes_a_tiles_products_at_the_rate_of_the_matrix_unit(d: int)
         assert law.pin is not None
         pinned = law.pin(law.columns((kernel,)), gpu, PRIORS)
         assert pinned["split_k"][0] == 1
-        return float(times(pinned, gpu, PRIORS)["products"][0])
+        return float(times(pinned, gpu, {**PRIORS, "pipe_overhead": 1.0})["products"][0])
 
     # 256 and 512 dense FLOPs a clock and SM: 82.6 TFLOP/s of 128 SMs (Ada white paper), 60 of 58 (L4's data sheet)
     assert products_cycles(rtx) / products_cycles(l4) == pytest.approx(2.0, rel=0.03)
     tile = {64: 64 * 64, 128: 32 * 128}[d]
     assert products_cycles(rtx) >= 3 * 2 * tile * 2 * d / 256 * 0.97
     assert predict((kernel,), rtx)[0].latency_us > predict((replace(kernel, dtype=FP16),), rtx)[0].latency_us
+
+
+@pytest.mark.parametrize(("dtype", "share"), [(FP16, 0.512), (FP32, 1.0)])
+def test_nothing_is_halved_on_vector_lanes(dtype: DataType, share: float) -> None:
+    """A fifth more of the products' time; an RTX 2080 Ti halves 16 bits with sums in FP32, and has no TF32."""
+    gpu, law = load_gpu("rtx-2080-ti"), EFFICIENT_ATTENTION
+    pinned = law.pin(law.columns((of(dtype=dtype),)), gpu, PRIORS) if law.pin else {}
+    plain, longer = (
+        times(pinned, gpu, {**PRIORS, "norm": 60.0, "pipe_overhead": overhead})["products"][0]
+        for overhead in (1.0, 1.2)
+    )
+    assert longer / plain == pytest.approx(1.0 + 0.2 * share, rel=1e-3)
 
 
 def test_instructions_of_a_step_are_issued_by_four_schedulers() -> None:

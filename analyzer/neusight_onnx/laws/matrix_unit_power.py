@@ -24,9 +24,13 @@ from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS
 _WGMMA_ENERGY = 0.80
 _TCGEN05_ENERGY = 0.64
 # Ada's mma, in TSMC's 4N, takes more than the process lets expect: L40S sustains .52-.55 of 362 TFLOP/s at 350 W
-# (SGLang and TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree. Later mma is taken for the
-# same. It goes with the generation, so that another process (``--set``) takes it along
+# (SGLang and TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree. It goes with the
+# generation, so that another process (``--set``) takes it along
 _ADA_MMA_ENERGY = 1.37
+# and of later mma (GeForce and workstation Blackwell), of which no kernel was measured, this part of it in log. Of five
+# dies with mma four take what their process says (V100 and T4 .97, A100 1, GA102 1.02) and Ada's doesn't, by one card;
+# whether the next die in its process does is as likely as not, so the middle
+_LATER_MMA_SHARE = 0.5
 # and of other formats, per FLOP: FP8 and FP4 as kernels show, INT8 the middle of what FORMAT_LOG_SD says; TF32, of
 # which no kernel was measured, as FP8 the other way. Sums in FP16 are taken for no cheaper: the multipliers are the
 # same, nothing was measured. So an RTX 3090 at twice its rate has the clock of an RTX A6000, the same die at that rate,
@@ -52,7 +56,7 @@ def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
     elif used == "tcgen05":
         unit = _TCGEN05_ENERGY
     elif capability(gpu) >= MEASURED_MMA:
-        unit = _ADA_MMA_ENERGY
+        unit = _ADA_MMA_ENERGY ** (1.0 if capability(gpu) <= MEASURED_MMA else _LATER_MMA_SHARE)
     found: Column = np.array([_FORMAT_ENERGY[name] for name in PIPES])[pipe.astype(np.int64)]
     return found * unit * process_energy(gpu.process_nm)
 
@@ -76,8 +80,8 @@ MEASURED_MMA = 8.9
 ENERGY_LOG_SD = 0.2
 """Processes of the power-limited GPUs whose products in 16 bits were measured on real values, and how well the energy
 of others is known (log): 12 nm by operands that are zero, 8 nm by layers with unknown weights, others by foundries.
-Of mma in 5 nm Ada's is the last that was measured. On GeForce and workstation Blackwell (12.x) it is taken for the
-same."""
+Of mma in 5 nm Ada's is the last that was measured. GeForce and workstation Blackwell (12.x) lie between it and what
+the process says (``_LATER_MMA_SHARE``), of which either end is .16 away."""
 
 GEFORCE_BOOST = 1.11
 """Clock that GeForce cards reach over the boost clock that their makers state, while the power limit allows. From LLM

@@ -10,7 +10,7 @@ from neusight_onnx.laws.attention import memory_efficient
 from neusight_onnx.laws.attention.kernel_choice import MEMORY_EFFICIENT, has_narrow_keys, unit_of
 from neusight_onnx.laws.bandwidth import capability, channel_share, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns
-from neusight_onnx.laws.matrix_units import PIPES
+from neusight_onnx.laws.matrix_units import PIPES, rate_share
 
 STREAM_FRACTIONS = {
     "pascal_turing": 0.751,
@@ -67,6 +67,17 @@ def dense_peaks(cols: Columns, gpu: GpuSpec) -> Column:
     wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
     found: Column = np.array([peaks.get(name, wider) for name in PIPES])[pipe_indices(cols, gpu).astype(np.int64)]
     return found
+
+
+def share_of_full_rate(cols: Columns, gpu: GpuSpec) -> Column:
+    """Rate of each kernel's pipe over that of an SM that isn't halved (GeForce cards halve sums in FP32), 0..1.
+
+    FP32 on matrix units is three products in TF32, which is halved where 16 bits are; on vector lanes nothing is.
+    """
+    share = rate_share(gpu, pipe_indices(cols, gpu), np.minimum(cols["query_bytes"], 2.0))
+    if MEMORY_EFFICIENT in cols and "tf32" not in gpu.peak_flops_per_s:
+        share = np.where(cols["query_bytes"] > 2.0, 1.0, share)
+    return share
 
 
 def exponentials_per_clock(gpu: GpuSpec) -> float:

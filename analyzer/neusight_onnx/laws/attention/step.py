@@ -16,7 +16,12 @@ from neusight_onnx.laws.attention.kernel_choice import (
     is_mma_in_fp8,
     unit_of,
 )
-from neusight_onnx.laws.attention.rates import SHARED_BYTES_PER_CLOCK, exponentials_per_clock, instruction_rates
+from neusight_onnx.laws.attention.rates import (
+    SHARED_BYTES_PER_CLOCK,
+    exponentials_per_clock,
+    instruction_rates,
+    share_of_full_rate,
+)
 from neusight_onnx.laws.attention.tiles import FEW_QUERIES, RESIDENT_BLOCKS, WARPS, padded_widths
 from neusight_onnx.laws.bandwidth import is_amd, l2_bytes_per_s, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants
@@ -47,9 +52,12 @@ def step_of(cols: Columns, gpu: GpuSpec, c: Constants) -> Step:
     if MEMORY_EFFICIENT in cols:
         width_v = memory_efficient.build_of(cols, gpu)["width_v"]
     width = width_d + width_v
-    overhead = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
+    overhead: Column | float = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
     if is_amd(gpu):
-        overhead = max(overhead, AMD_OVERHEAD)
+        overhead = np.maximum(overhead, AMD_OVERHEAD)
+    elif unit == "mma":
+        # what the pipe doesn't do takes as many clocks on a halved one
+        overhead = 1.0 + (overhead - 1.0) * share_of_full_rate(cols, gpu)
     products = overhead * 2.0 * pairs * width * float(gpu.sm_count) * gpu.clock_hz / instruction_rates(cols, gpu)
     vector = c["vector_instructions_tcgen05" if unit == "tcgen05" else "vector_instructions"]
     softmax = c["exp_overhead"] * pairs * (1.0 / exponentials_per_clock(gpu) + vector / gpu.fp32_lanes_per_sm)

@@ -56,10 +56,11 @@ def kept_share(bytes_: NDArray[np.float64], held: NDArray[np.float64] | float) -
     return kept
 
 
-BARE_GDDR_GAIN = 1.07
-"""DRAM rate of GDDR6X against the L40S's GDDR6 with ECC, as shares of the peak: products of few rows stream weights at
-.93-.94 of it on RTX 4090 and .87-.93 on RTX 3090, and at .835 on L40S. GDDR7 and GDDR6 without ECC are taken to be
-alike, as they are for streaming kernels."""
+BARE_GDDR_GAIN = 1.11
+"""DRAM rate of GDDR6X, and of GDDR6 without ECC, against the L40S's GDDR6 with ECC, as shares of the peak: products of
+up to 16 rows stream weights of 400 MB and more at .935 of it on RTX A6000 and 4090, .91 on RTX 3090 and .833 on L40S.
+Codes for errors that lie among the data take a sixteenth of the bytes at least. GDDR7 is taken to be alike, as it is
+for streaming kernels."""
 
 
 def stream_gain(gpu: GpuSpec) -> float:
