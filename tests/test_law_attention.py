@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernel_formats import predictor_label
-from neusight_onnx.kernels import Attention, Kernel, TensorSpec
+from neusight_onnx.kernels import Attention, Gemm, Kernel, TensorSpec
 from neusight_onnx.laws.analytic.estimate import analytic_estimate
 from neusight_onnx.laws.attention.kernel_choice import OTHER_KERNELS_LOG_SD
 from neusight_onnx.laws.attention.law import ATTENTION, CUDNN_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.laws.attention.rates import stream_fraction
+from neusight_onnx.laws.attention.schedule import pin
+from neusight_onnx.laws.attention.step import step_of
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.catalog import ATTENTION_FORMATS, apply_law, law_of
+from neusight_onnx.predictor import predict
 
 BF16, FP16, FP8, FP32 = DataType.BFLOAT16, DataType.FLOAT16, DataType.FLOAT8E4M3FN, DataType.FLOAT32
 PRIORS = {constant.name: constant.prior for constant in ATTENTION.constants}
@@ -748,3 +751,54 @@ def test_fp32_keeps_the_analytic_law() -> None:
     kernel = replace(encoder(2, 16, 512), dtype=FP32)
     assert law_of("attention", predictor_label(kernel)) is None
     assert analytic_estimate((kernel,), load_gpu(A100)).latency_us[0] > 0
+
+
+@pytest.mark.parametrize("gpu", ["mi210", "mi250x", "mi300x", "mi308x", "mi325x", "mi355x"])
+@pytest.mark.parametrize("kernel", [encoder(4, 32, 8192, d=128), encoder(4, 32, 8192), prefill(4, 32, 8, 8192)])
+def test_attention_is_no_quicker_than_products_on_amd(kernel: Attention, gpu: str) -> None:
+    """Its tiles are no larger than those of the largest products, and exponentials stand beside them."""
+    product = Gemm(m=8192, n=8192, k=8192, dtype=FP16, b_is_weight=True, transpose_b=True)
+    (attention, alone) = predict((replace(kernel, dtype=FP16), product), load_gpu(gpu))
+    assert kernel.flops / attention.latency_us < 0.95 * product.flops / alone.latency_us
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "overhead"),
+    [
+        # 128 rows by 4 waves: keys and values are written once and read 4 times, 5 x 16 / 128 of CDNA3's products
+        pytest.param(encoder(4, 32, 8192), "mi300x", 1.33 * 1.625, id="prompt"),
+        # products take half as many clocks again on CDNA2, and loads as many
+        pytest.param(encoder(4, 32, 8192), "mi210", 1.0 + 0.5 * (1.33 * 1.625 - 1.0), id="prompt, CDNA2"),
+        # CDNA4's LDS is twice as fast, as its matrix cores are
+        pytest.param(encoder(4, 32, 8192), "mi355x", 1.33 * 1.625, id="prompt, CDNA4"),
+        # 4 rows of heads that share keys, in 16 of one instruction: 2 x 16 / 16
+        pytest.param(decode(32, 32, 8, 4096), "mi300x", 1.33 * 3.0, id="decoding"),
+    ],
+)
+def test_what_amds_products_in_attention_take_beside_matrix_instructions(
+    kernel: Attention, gpu: str, overhead: float
+) -> None:
+    spec = load_gpu(gpu)
+    cols = pin(ATTENTION.columns((kernel,)), spec, PRIORS)
+    pairs = cols["tile_q"] * cols["tile_k"]
+    at_peak = 2.0 * pairs * (kernel.d + kernel.v) * spec.sm_count * spec.clock_hz / spec.peak_flops_per_s["bf16"]
+    assert step_of(cols, spec, PRIORS).products / at_peak == pytest.approx(overhead, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tile"),
+    [
+        pytest.param(encoder(4, 32, 8192, d=64), (128, 64), id="narrow-heads"),
+        pytest.param(encoder(4, 32, 8192, d=128), (128, 128), id="wide-heads"),
+        pytest.param(decode(32, 32, 8, 4096), (16, 128), id="decoding"),
+    ],
+)
+def test_tiles_of_amds_attention(kernel: Attention, tile: tuple[int, int]) -> None:
+    found = law(kernel, "mi300x").tile
+    assert (found["queries"][0], found["keys"][0]) == tile
+
+
+@pytest.mark.parametrize("gpu", ["mi210", "mi300x", "mi308x", "mi355x"])
+def test_decoding_on_amd_is_bound_by_its_keys(gpu: str) -> None:
+    kernel, spec = decode(32, 32, 8, 4096), load_gpu(gpu)
+    assert kernel.read_bytes / spec.memory_bytes_per_s / (law(kernel, gpu).latency_us[0] * 1e-6) > 0.5

@@ -1035,3 +1035,64 @@ def test_weights_that_l2_keeps_are_not_bound_by_dram(kept: float, bound: str) ->
     kernel = Gemm(m=1, n=4096, k=4096, dtype=FP16, b_is_weight=True, kept_in_l2=kept)
     (found,) = predict((kernel,), load_gpu("l40s"))
     assert found.bound == bound
+
+
+def test_batches_that_were_measured_unsplit_are_of_slower_kernels() -> None:
+    """composable_kernel's; a model's batches have no such kernels."""
+    batch = Gemm(batch=16, m=4096, n=8192, k=8192, dtype=BF16)
+    tile = np.array([[256.0], [256.0], [256.0], [1.0]])
+    measured, of_model = (
+        times_of(TENSOR_GEMM_AMD.columns((kernel,)), load_gpu("mi308x"), AMD_PRIORS, tile)["compute"][0]
+        for kernel in (replace(batch, unsplit=True), batch)
+    )
+    assert measured / of_model == pytest.approx(1.25, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "side", "loads"),
+    [
+        # 4 waves read 4 x 256 elements of 2 bytes, 512 are written: 3,072 bytes, 24 clocks at 128 beside 64 of products
+        pytest.param(BF16, 256.0, 0.375, id="16 bits"),
+        # 4 x 128 and 256: 12 of 16 clocks
+        pytest.param(BF16, 128.0, 0.75, id="half the sides"),
+        pytest.param(INT8, 256.0, 0.1875, id="shuffled weights, half of it"),
+    ],
+)
+def test_tiles_loads_go_through_lds(dtype: DataType, side: float, loads: float) -> None:
+    constants = {**AMD_PRIORS, "pipe_overhead": 1.0, "narrow_overhead": 1.0, "epilogue_k": 1e-9, "energy_pj": 1e-9}
+    columns = TENSOR_GEMM_AMD.columns((linear(8192, 8192, 8192, dtype),))
+    tile = np.array([[side], [side], [256.0], [1.0]])
+    with_loads, without = (
+        times_of(columns, load_gpu("mi308x"), {**constants, "tile_overhead": overhead}, tile)["compute"][0]
+        for overhead in (AMD_PRIORS["tile_overhead"], 0.0)
+    )
+    assert with_loads / without == pytest.approx(1.0 + loads, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tile", "rounds"),
+    [
+        # 256x224: 32 x 37 = 1,184 tiles on 304 units, 4 rounds for 3.9; of 256x256 it would be 4 for 3.4
+        pytest.param("mi300x", (256, 224), 4, id="a side that fills the last round"),
+        # 256x256: 1,024 tiles on 80 units, 13 rounds for 12.8
+        pytest.param("mi308x", (256, 256), 13, id="the largest, where it is full"),
+    ],
+)
+def test_sides_of_amds_tiles_fill_the_last_round(gpu: str, tile: tuple[int, int], rounds: int) -> None:
+    spec = load_gpu(gpu)
+    result = TENSOR_GEMM_AMD.estimate(
+        TENSOR_GEMM_AMD.columns((Gemm(m=8192, n=8192, k=8192, dtype=FP16),)), spec, AMD_PRIORS
+    )
+    assert (result.tile["n"][0], result.tile["m"][0]) == tile
+    assert np.ceil(result.tile_count[0] / spec.sm_count) == rounds
+
+
+@pytest.mark.parametrize(
+    ("n", "measured_us"), [pytest.param(1024, 345.3, id="hipBLASLt"), pytest.param(2048, 694.0, id="aiter")]
+)
+def test_an_mi308xs_largest_products_reach_half_of_its_peak(n: int, measured_us: float) -> None:
+    """Two rows of aiter's tuning (dsv4_bf16_tuned_gemm), .54 of the peak, which no power limit holds."""
+    constants = load_predictors(data_folder("predictors"))["gemm", "matrix+amd"].constants
+    kernel = linear(7680, n, 4096, burst=True)
+    found = TENSOR_GEMM_AMD.estimate(TENSOR_GEMM_AMD.columns((kernel,)), load_gpu("mi308x"), constants).latency_us[0]
+    assert found == pytest.approx(measured_us, rel=0.15)

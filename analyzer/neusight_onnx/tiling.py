@@ -180,9 +180,12 @@ MATRIX_CORE_SMALL_TILES = tuple(
 
 
 # the same of AMD's matrix cores: macro tiles of hipBLASLt (`MTAxBxK`) and block tiles of composable_kernel's products,
-# as their sources are remembered; four waves of 64 lanes a block
+# as their sources are remembered; four waves of 64 lanes a block. 8192 x 8192 are 3.4 tiles of 256x256 for each of an
+# MI300X's compute units and 3.9 of 256x224: sides in steps of 32 fill the last round
 _MATRIX_CORE_PRODUCTS = (
     (256, 256),
+    *((256, side) for side in (224, 192, 160, 96)),
+    *((side, 256) for side in (224, 192, 160, 96)),
     (256, 128),
     (128, 256),
     (128, 128),

@@ -128,10 +128,9 @@ def around_share(gpu: GpuSpec, result_bytes: NDArray[np.float64]) -> NDArray[np.
     return 1.0 if is_amd(gpu) else np.minimum(result_bytes / _WRITTEN_BYTES, 1.0)
 
 
-AMD_OVERHEAD = 1.4
-"""Time of AMD's matrix cores over that at their peak where nothing of a kernel class was measured on them: the largest
-bf16 products reach .51-.60 of it on MI300X, MI325X (stas00/ml-engineering, maximum achievable matmul FLOPS), less than
-a tile's overheads explain. Products have a fitted constant instead."""
+AMD_OVERHEAD = 1.33
+"""Time of CDNA3's matrix cores over that at their peak beside what tiles load, where nothing of a kernel class was
+measured on them: as fitted to products (``pipe_overhead`` of ``gemm_matrix_amd``)."""
 
 
 CDNA_RATE = 512.0

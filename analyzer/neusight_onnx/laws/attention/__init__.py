@@ -23,6 +23,8 @@ where it can't run; ONNX Runtime has XQA (:mod:`.xqa`) and cuDNN's, too: laws of
 (:mod:`.law`). Where keys are stored in fewer bits than
 queries, mma runs FlashInfer's, whose warps unpack them in registers; Hopper and Blackwell multiply in FP8, which
 FlashAttention 3 transposes values for. Queries of 8 bits have TensorRT-LLM's kernels (:mod:`.mma_fp8` for mma's).
+AMD's matrix cores, on which no attention was measured, have Composable Kernel's tiles, and products that take what
+products alone do there.
 
 :mod:`.tiles` has the tiles of each library, :mod:`.schedule` the steps, parts and blocks that follow, :mod:`.rates`
 what the GPU gives them, :mod:`.step` the time of a step, :mod:`.dram` that of bytes, :mod:`.second_kernels` that of the

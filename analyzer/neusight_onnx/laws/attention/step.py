@@ -18,6 +18,7 @@ from neusight_onnx.laws.attention.kernel_choice import (
 )
 from neusight_onnx.laws.attention.rates import (
     SHARED_BYTES_PER_CLOCK,
+    dense_peaks,
     exponentials_per_clock,
     instruction_rates,
     share_of_full_rate,
@@ -25,10 +26,16 @@ from neusight_onnx.laws.attention.rates import (
 from neusight_onnx.laws.attention.tiles import FEW_QUERIES, RESIDENT_BLOCKS, WARPS, padded_widths
 from neusight_onnx.laws.bandwidth import is_amd, l2_bytes_per_s, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants
-from neusight_onnx.laws.matrix_units import AMD_OVERHEAD
+from neusight_onnx.laws.matrix_units import AMD_OVERHEAD, CDNA3_CLOCKS, clocks_over_cdna
 
 UNOVERLAPPED_HEAD = 192.0
 """Widest head whose softmax FlashAttention 3 in FP8 hides behind products where keys are in pages (its tiles)."""
+
+
+ROWS_OF_INSTRUCTION = 16.0
+"""Rows of the smaller matrix instructions of CDNA, ``v_mfma_*_16x16x16`` (AMD CDNA 3 ISA)."""
+CDNA3_LOADS = 16.0
+"""Bytes of two operands an element of a key (2) by multiply-adds a clock (1,024), over LDS's bytes a clock (128)."""
 
 
 class Step(NamedTuple):
@@ -54,7 +61,7 @@ def step_of(cols: Columns, gpu: GpuSpec, c: Constants) -> Step:
     width = width_d + width_v
     overhead: Column | float = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
     if is_amd(gpu):
-        overhead = np.maximum(overhead, AMD_OVERHEAD)
+        overhead = _matrix_core_overhead(cols, gpu)
     elif unit == "mma":
         # what the pipe doesn't do takes as many clocks on a halved one
         overhead = 1.0 + (overhead - 1.0) * share_of_full_rate(cols, gpu)
@@ -75,6 +82,20 @@ def step_of(cols: Columns, gpu: GpuSpec, c: Constants) -> Step:
         overlapped = p_norm((overlapped, transposed), c["norm"])
     beside_others, alone = overlapped + c["step_cycles"], overlapped + c["step_latency_cycles"]
     return Step(products, softmax, beside_others, alone, width)
+
+
+def _matrix_core_overhead(cols: Columns, gpu: GpuSpec) -> Column:
+    """Time of a step's products on AMD's matrix cores over that at their peak, never below that of products alone.
+
+    As products have it: the pipe's, and beside it what goes through LDS. A block writes its keys and values there once,
+    and each wave of other rows, of which there are four at most, reads them: of CDNA3 at 128 bytes a clock (16 bits by
+    1,024 multiply-adds a clock, 8 bits by twice as many) 16 clocks for each one of products and row.
+    """
+    readers = np.minimum(cols["tile_q"] / ROWS_OF_INSTRUCTION, WARPS)
+    loads = CDNA3_LOADS * (readers + 1.0) / cols["tile_q"]
+    clocks = clocks_over_cdna(gpu, dense_peaks(cols, gpu), cols["query_bytes"]) / CDNA3_CLOCKS
+    found: Column = 1.0 + clocks * (AMD_OVERHEAD * (1.0 + loads) - 1.0)
+    return found
 
 
 def _overlapped(products: Column, softmax: Column, exposed: Column | float) -> Column:

@@ -95,7 +95,10 @@ def tiles_of(
 def _mma_tiles(cols: Columns, rows: Column, gpu: GpuSpec, in_split_kernel: NDArray[np.bool_]) -> Tiles:
     """FlashAttention 2's, FlashInfer's where keys are stored in fewer bits, TensorRT-LLM's of prompts in FP8."""
     narrow, queries8 = has_narrow_keys(cols), is_mma_in_fp8(cols, gpu)
-    queries, keys, warps, resident = _flash2_tiles(cols, gpu, in_split_kernel)
+    if is_amd(gpu):
+        queries, keys, warps, resident = _matrix_core_tiles(cols, rows)
+    else:
+        queries, keys, warps, resident = _flash2_tiles(cols, gpu, in_split_kernel)
     flashinfer_queries, flashinfer_keys = _flashinfer_tiles(cols, rows, gpu)
     queries = np.where(narrow, flashinfer_queries, queries)
     keys = np.where(narrow, flashinfer_keys, keys)
@@ -130,8 +133,7 @@ def _flash2_tiles(
     queries, a tile of keys and one of values in shared memory.
     """
     d = FLASH2_HEADS[np.minimum(np.searchsorted(FLASH2_HEADS, cols["d"]), FLASH2_HEADS.size - 1)]
-    # Composable Kernel's blocks on AMD are not known: taken to leave room for a second one
-    shared = np.inf if is_amd(gpu) else shared_bytes_of(gpu)
+    shared = shared_bytes_of(gpu)
     causal = (cols["causal"] > 0) & ((cols["s"] > 1) | (cols["by_pytorch"] == 0))
     small = 8.0 < capability(gpu) < 9.0
     square = small & causal & (d > 64) & (d <= 128)
@@ -144,6 +146,21 @@ def _flash2_tiles(
     block = cols["query_bytes"] * d * (tile_q + 2.0 * tile_k)
     blocks = np.maximum(np.floor(shared / (block + mma_fp8.RESERVED_BYTES)), 1.0)
     return tile_q, tile_k, warps, np.minimum(blocks * warps / WARPS, RESIDENT_BLOCKS)
+
+
+def _matrix_core_tiles(cols: Columns, rows: Column) -> tuple[Column, Column, Column, Column]:
+    """The same on AMD's matrix cores: Composable Kernel's for prompts, and for few rows as many as an instruction has.
+
+    Its prompts have 128 queries by 64 keys for heads of up to 64 and by 128 for wider ones, four waves, and two blocks
+    on a compute unit up to heads of 128 (``FmhaFwdTileSize`` and ``kBlockPerCu`` of flash-attn 2.8.3's source
+    distribution; flash-attn's Triton kernels for CDNA are tuned among the same). For parts of keys it has tiles of 64
+    rows, four instructions of 16; AOTriton, which PyTorch calls, has tiles from 16 rows on (as remembered).
+    """
+    few = np.where(rows <= 16.0, 16.0, np.where(rows <= 32.0, 32.0, 64.0))
+    tile_q = np.where(rows <= FEW_QUERIES, few, 128.0)
+    tile_k = np.where(cols["d"] <= 64.0, 64.0, 128.0)
+    resident = np.where(cols["d"] <= 128.0, RESIDENT_BLOCKS, 1.0)
+    return tile_q, tile_k, np.full(rows.shape, WARPS), resident
 
 
 def _flashinfer_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column]:

@@ -184,16 +184,18 @@ _AMD_PRODUCT_PRIORS: Mapping[str, Constant] = {
     for constant in (
         Constant(
             name="pipe_overhead",
-            prior=1.5,
+            prior=1.3,
             prior_log_sd=0.1,
-            source="as that of AMD's matrix cores above, of which the power limit explains a part; fitted",
+            source="an MI308X's largest products in 16 bits reach .54 of its peak, which no power limit holds: 1.35 "
+            "beside what a tile of 256x256 loads; fitted",
         ),
         Constant(
             name="tile_overhead",
-            prior=0.6,
+            prior=1.5,
             prior_log_sd=0.3,
-            source="bf16 products of an MI308X, which no power limit holds: .54-.58 of the peak by tiles of 256x256, "
-            ".4-.47 by tiles of 64x64; fitted",
+            source="through LDS at 128 bytes a clock: four waves, each a quarter of a 256x256 tile, read 2,048 bytes "
+            "and write 1,024 in the 64 clocks that its products take a step of k (1,024 multiply-adds a clock and "
+            "compute unit, AMD CDNA 3 ISA): .375, and twice that at half the sides; fitted",
         ),
         Constant(
             name="tile_exponent",
@@ -235,6 +237,25 @@ _CU_STREAM = Constant(
 )
 
 
+_BATCHED = Constant(
+    name="batched_overhead",
+    prior=1.25,
+    prior_log_sd=0.1,
+    source="composable_kernel's batched products over others: in INT8 of plain weights, unsplit as well, it takes an "
+    "MI308X 1.16-1.34 times (median 1.25) what assembled kernels take for the same eight products of .1 ms and more; "
+    "fitted",
+)
+_SHUFFLED = Constant(
+    name="shuffled_share",
+    prior=0.5,
+    prior_log_sd=0.2,
+    source="a tile's exposed loads where weights are shuffled, over others': they go from L2 to the registers that "
+    "multiply them, and only the other operand through LDS; fitted",
+)
+
+
 def amd_product_constants(constants: Sequence[Constant]) -> tuple[Constant, ...]:
-    """Those of products on AMD's matrix cores, with the rate at which a compute unit loads."""
-    return (*(_AMD_PRODUCT_PRIORS.get(each.name, each) for each in amd_constants(constants)), _CU_STREAM)
+    """Those of products on AMD's matrix cores, with the rate at which a compute unit loads and what sets their kernels
+    apart."""
+    own = (_AMD_PRODUCT_PRIORS.get(each.name, each) for each in amd_constants(constants))
+    return (*own, _CU_STREAM, _BATCHED, _SHUFFLED)

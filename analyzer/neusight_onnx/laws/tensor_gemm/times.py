@@ -152,8 +152,13 @@ def _multiplied_s(
     # loads and issue slots of a small tile are hidden the better the slower the pipe is
     exposed = exposed_shares(gpu, cols["pipe"], cols["multiplied_bytes"])
     base = c["pipe_overhead"] * np.where(cols["multiplied_bytes"] < 2.0, c["narrow_overhead"], 1.0)
-    steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
+    loads = c["tile_overhead"] * np.where(cols["multiplied_bytes"] < 2.0, c.get("shuffled_share", 1.0), 1.0)
+    steady = base * (1.0 + exposed * loads * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
+    if "batched_overhead" in c:
+        # batches that were measured unsplit are of kernels that no model's batches have
+        measured = (cols["unsplit"] > 0.0) & batched(cols)
+        steady = steady * np.where(measured, c["batched_overhead"], 1.0)
     # tiles below what WGMMA and tcgen05 multiply are of the kernels of before, whose instructions reach less
     before = (np.maximum(t1, t2) < FEWEST_OF_WGMMA) | unaligned.by_warps(cols, gpu)
     steady = np.where(before, steady / mma_share(gpu), steady)
