@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from neusight_onnx.checks.registry import Found, Scope, checks
+from neusight_onnx.checks.size_options import MOST_NAMED, is_formula, key, open_sizes, whole_shape
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
@@ -15,12 +16,12 @@ from neusight_onnx.graph.bodies import nodes_of, reads_of
 from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.cache_lengths import kept_buffers
 from neusight_onnx.graph.dimension_roles import is_batch_symbol
-from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
+from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.graph.signatures import fault as fault_of_form
 from neusight_onnx.preparation import ShapedModel
-from neusight_onnx.report.quantities import counted, printable, shape_text
+from neusight_onnx.report.quantities import counted, shape_text
 from neusight_onnx.report.verdict import Severity
 
 
@@ -41,7 +42,7 @@ def unbound_symbols(subject: Subject) -> Iterator[Found]:
     stand_in = {symbol: bound.symbols[symbol] for symbol in sorted(bound.defaults)}
     inputs = [item.name for item in subject.model.graph.inputs if any(size in stand_in for size in item.shape or ())]
     others = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
-    names = [f"'{symbol}'" for symbol in stand_in][:_MOST_NAMED]
+    names = [f"'{symbol}'" for symbol in stand_in][:MOST_NAMED]
     unnamed = len(stand_in) - len(names)
     last = f"{unnamed} more" if unnamed else names.pop()
     by_batch = {symbol: stand_in[symbol] for symbol in unnamed_batch(subject.model) if symbol in stand_in}
@@ -52,7 +53,7 @@ def unbound_symbols(subject: Subject) -> Iterator[Found]:
         keys.append(f"batch = {size}")
     if by_name:
         asked.append(options("--dim", by_name))
-        keys.append(f"dims = {{ {', '.join(f'{_key(symbol)} = {size}' for symbol, size in by_name.items())} }}")
+        keys.append(f"dims = {{ {', '.join(f'{key(symbol)} = {size}' for symbol, size in by_name.items())} }}")
     one = len(stand_in) == 1
     listed = f"{', '.join(names)} and {last}" if names else last
     given = f"{' '.join(asked)} (what stands in), or {' and '.join(keys)} in the target"
@@ -69,17 +70,9 @@ def unbound_symbols(subject: Subject) -> Iterator[Found]:
     )
 
 
-_MOST_NAMED = 12
-
-
 def _unless_judged(subject: Subject) -> Severity | None:
     """A mere note where no limit is judged at the sizes that stand in."""
     return None if subject.target.limits.depend_on_sizes else Severity.NOTE
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else f'"{printable(name)}"'
 
 
 @checks(
@@ -100,16 +93,12 @@ def open_input(subject: Subject) -> Iterator[Found]:
         if declared.shape is None:
             yield Found(message=f"input '{declared.name}' declares no shape", node=declared.name)
         else:
-            sizes = [_written_size(dim, subject) for dim in declared.shape]
             axes = [str(axis) for axis, dim in enumerate(declared.shape) if dim is None or dim == 0]
-            in_front = axes[:1] == ["0"] and len(sizes) > 1
+            in_front = axes[:1] == ["0"] and len(declared.shape) > 1
             if in_front and bindings.batch is not None:
                 del axes[0]
             if axes:
-                whole = (
-                    f"{option('--shape', declared.name, 'x'.join(sizes))}, or shapes = "
-                    f"{{ {_key(declared.name)} = [{', '.join(sizes)}] }} in the target"
-                )
+                whole = whole_shape(declared, subject)
                 yield Found(
                     message=f"input '{declared.name}' ({shape_text(declared.shape)}) leaves "
                     f"{'dimension' if len(axes) == 1 else 'dimensions'} {', '.join(axes)} open, without a name",
@@ -117,14 +106,6 @@ def open_input(subject: Subject) -> Iterator[Found]:
                     severity=_unless_judged(subject),
                     fix="--batch N, or batch = N in the target" if in_front and axes == ["0"] else whole,
                 )
-
-
-def _written_size(dim: Dim, subject: Subject) -> str:
-    """A dimension as an example of --shape has it: N where it is open."""
-    if isinstance(dim, str):
-        size = None if subject.shaped is None else subject.shaped.bound.symbols.get(dim)
-        return "N" if size is None else str(size)
-    return str(dim) if dim else "N"
 
 
 # --- dims that are free in name only ----------------------------------------------------------------------------------
@@ -233,7 +214,7 @@ def _baked(model: Model, bindings: Bindings, shaped: ShapedModel) -> Iterator[Fo
     sizes = {
         symbol: size - _STEP if size > _STEP else size + 1
         for symbol, size in base.items()
-        if symbol in places and not _is_formula(symbol) and symbol not in fixed and (size > _STEP or not places[symbol])
+        if symbol in places and not is_formula(symbol) and symbol not in fixed and (size > _STEP or not places[symbol])
     }
     if not sizes:
         return
@@ -256,11 +237,6 @@ def _baked(model: Model, bindings: Bindings, shaped: ShapedModel) -> Iterator[Fo
             )
 
 
-def _is_formula(symbol: str) -> bool:
-    """Whether a symbol follows from others ("past + 1"), so that it is left to them."""
-    return any(mark in symbol for mark in "+*/%(") or " - " in symbol
-
-
 def _sized(model: Model, sizes: Mapping[str, int]) -> set[str]:
     """The inputs that have one of these symbols."""
     return {item.name for item in model.graph.inputs if set(item.shape or ()) & sizes.keys()}
@@ -277,7 +253,7 @@ def _made_of(model: Model, names: set[str]) -> set[str]:
 
 def _probe(model: Model, bindings: Bindings, shaped: ShapedModel, sizes: Mapping[str, int]) -> _Probe:
     """The model with some symbols at other sizes and the others as they are."""
-    dims = {name: size for name, size in shaped.bound.symbols.items() if not _is_formula(name)}
+    dims = {name: size for name, size in shaped.bound.symbols.items() if not is_formula(name)}
     sized = _sized(model, sizes)
     shapes = {name: shape for name, shape in bindings.shapes.items() if name not in sized}
     try:
@@ -439,7 +415,8 @@ def refused_inputs(subject: Subject) -> Iterator[Found]:
         what = "model" if node is None else "node"
         fix = f"export the {what} again as the standard has it: no size that is given changes that"
     else:
-        fix = None
+        given = open_sizes(subject) or "--dim NAME=N, or --shape INPUT=1x3x224x224"
+        fix = f"give sizes that the model takes: {given}"
     yield Found(message=str(fault), node=fault.node, fix=fix)
 
 
@@ -490,7 +467,7 @@ def assumed_trips(subject: Subject) -> Iterator[Found]:
         yield Found(
             message=message,
             node=name,
-            fix=f"{option('--trip-count', name, 'N')}, or trip-counts = {{ {_key(name)} = N }} in the target"
+            fix=f"{option('--trip-count', name, 'N')}, or trip-counts = {{ {key(name)} = N }} in the target"
             if takes_option
             else "give the model's inputs so that the length of its sequence is known, or allow it",
         )
