@@ -51,7 +51,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.mobilenetv3 import MobileNetV3, _mobilenet_v3_conf
 
 sys.path.append(str(Path(__file__).parent))
-from zoo_vision_models import strip
+from zoo_export import strip
 
 sys.path.pop()  # this folder has modules that are called like those that libraries look for
 

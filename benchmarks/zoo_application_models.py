@@ -5,13 +5,12 @@
 Restoration of images (``spandrel``, ``spandrel_extra_arches``), graph networks (``torch_geometric``), vision, speech
 and time series of transformers 5, policies of robots, tables, recommendation, and parts that deployed models have and
 no library of these: a speech detector with its state, a warp in three dimensions, an acoustic model with durations.
-What each file is beside, and what is needed, stands in ``zoo_vision_models.py``.
+What each file is beside, and what is needed, stands in ``zoo_export.py``.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_found = importlib.util.spec_from_file_location("zoo_vision_models", Path(__file__).with_name("zoo_vision_models.py"))
-assert _found is not None
-assert _found.loader is not None
-zoo = importlib.util.module_from_spec(_found)  # -P: this folder has modules that are called like others'
-sys.modules["zoo_vision_models"] = zoo
-_found.loader.exec_module(zoo)
-zoo.ZOO.clear()
+sys.path.append(str(Path(__file__).parent))
+import zoo_export as zoo
+
+sys.path.pop()  # this folder has modules that are called like those that libraries look for
 torch.backends.mha.set_fastpath_enabled(False)  # its operator has no form in ONNX
 
-Built, Outputs, entry, hf, images = zoo.Built, zoo.Outputs, zoo.entry, zoo._hf, zoo.images
+Built, Outputs, entry, hf, images = zoo.Built, zoo.Outputs, zoo.entry, zoo.hf, zoo.images
 
 
 # images restored
@@ -626,4 +622,4 @@ def _chunked() -> Built:
 
 
 if __name__ == "__main__":
-    sys.exit(zoo.main())
+    sys.exit(zoo.main(__doc__))

@@ -4,13 +4,12 @@
 
 Towers of vision-language models, documents and tables, detection with its post-processing, speech and codecs, time
 series, point clouds, diffusion of images and video: widths as published, few layers. What each file is beside, and
-what is needed, stands in ``zoo_vision_models.py``; open_clip_torch is needed, too. Entries that begin with ``ultra_``
+what is needed, stands in ``zoo_export.py``; open_clip_torch is needed, too. Entries that begin with ``ultra_``
 are written by Ultralytics' own ``export()``: with non-maximum suppression, in float16, with open sizes.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import sys
@@ -24,21 +23,18 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_found = importlib.util.spec_from_file_location("zoo_vision_models", Path(__file__).with_name("zoo_vision_models.py"))
-assert _found is not None
-assert _found.loader is not None
-zoo = importlib.util.module_from_spec(_found)  # -P: this folder has modules that are called like others'
-sys.modules["zoo_vision_models"] = zoo
-_found.loader.exec_module(zoo)
-zoo.ZOO.clear()
+sys.path.append(str(Path(__file__).parent))
+import zoo_export as zoo
+
+sys.path.pop()  # this folder has modules that are called like those that libraries look for
 torch.backends.mha.set_fastpath_enabled(False)  # its operator has no form in ONNX
 
 Built, Outputs, entry, hf, diffusion, images = (
     zoo.Built,
     zoo.Outputs,
     zoo.entry,
-    zoo._hf,
-    zoo._diffusion,
+    zoo.hf,
+    zoo.diffusion,
     zoo.images,
 )
 
@@ -417,7 +413,7 @@ def _pointnet2() -> Built:
 
 # diffusion of images and video
 
-_time = zoo._time
+_time = zoo.time_step
 diffusion("sdxl_controlnet", "ControlNetModel",
           {"cross_attention_dim": 2048, "attention_head_dim": [5, 10, 20], "layers_per_block": 1,
            "block_out_channels": (320, 640, 1280), "transformer_layers_per_block": [1, 1, 1],
@@ -545,4 +541,4 @@ def export(folder: Path, name: str, form: str) -> dict[str, Any]:
 zoo.export = export
 
 if __name__ == "__main__":
-    sys.exit(zoo.main())
+    sys.exit(zoo.main(__doc__))

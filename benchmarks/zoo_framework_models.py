@@ -5,7 +5,7 @@
 FRAMEWORK is ``keras`` (tf2onnx), ``paddle`` (paddle2onnx) or ``tables`` (skl2onnx, onnxmltools). Each is imported when
 asked for, in any Python that has it (tensorflow and tf2onnx; paddlepaddle and paddle2onnx; scikit-learn, skl2onnx,
 onnxmltools, lightgbm and xgboost), and onnx with onnxruntime; nothing of this project is, and nothing downloaded.
-Weights are random, trees are fitted to random rows. NAME__FRAMEWORK.json beside a file is as ``zoo_vision_models.py``
+Weights are random, trees are fitted to random rows. NAME__FRAMEWORK.json beside a file is as ``zoo_export.py``
 writes it, for ``zoo_vision.py`` to judge: the sizes of a run and the shape of every value that ONNX Runtime computed on
 the CPU without optimising, or why it did not. A converter may abort its process: what is there is not made anew.
 """

@@ -74,6 +74,9 @@ def one(
     return lambda: model(main, opsets=opsets or {"": 17, "acme": 1, "com.microsoft": 1})
 
 
+SQUARE = tensor("w", np.eye(5, dtype=np.float32))
+
+
 def branching(*, before: bool | None = None, dtype: int = TensorProto.FLOAT) -> Callable[[], ModelProto]:
     """z by one branch or the other, of which the second gives ``dtype``; the first names a value "h" as a Relu does
     that stands before the If or behind it (None: there is none)."""
@@ -695,6 +698,38 @@ CASES = {
         codes=codes(306),
         node="fc",
     ),
+    "disagreeing, with sizes open": Case(
+        model=one(
+            [node("MatMul", "x w", "y", "fc")],
+            x=(1, "seq len", "width"),
+            weights=[SQUARE],
+        ),
+        codes=codes(306),
+        dims={"width": 4, "seq len": 2},
+        node="fc",
+        fix="give sizes that the model takes: --dim 'seq len=N,width=N', or "
+        'dims = { "seq len" = N, width = N } in the target',
+    ),
+    "disagreeing, with sizes open that have no names": Case(
+        model=one([node("MatMul", "x w", "y", "fc")], x=(None, 3, None), weights=[SQUARE]),
+        codes=codes(306),
+        dims={},
+        shapes={"x": (1, 3, 4)},
+        node="fc",
+        fix="give sizes that the model takes: --shape x=Nx3xN, or shapes = { x = [N, 3, N] } in the target",
+    ),
+    "disagreeing, with an open batch": Case(
+        model=one(
+            [node("Concat", "x held", "y", "join", axis=1)],
+            x=(None, 4),
+            weights=[tensor("held", np.zeros((3, 4), np.float32))],
+        ),
+        codes=codes(306),
+        dims={},
+        batch=2,
+        node="join",
+        fix="give sizes that the model takes: --batch N, or batch = N in the target",
+    ),
     "a node that no runtime takes": Case(
         model=one([node("Concat", "x", "y", "join")]),
         codes=codes(306),
@@ -843,6 +878,23 @@ CASES = {
     "has a kernel": Case(model=DETERMINANT, codes=codes()),
     "refused by TensorRT": Case(
         model=DETERMINANT, codes=codes(506), runtime="tensorrt", node="det", says="TensorRT's parser has no Det"
+    ),
+    "a mixture of experts that ONNX Runtime refuses": Case(
+        model=one(
+            [node("MoE", "x p w1 bias w2", "y", "experts", domain="com.microsoft", activation_type="relu2")],
+            weights=[
+                tensor("p", np.zeros((2, 3), np.float32)),
+                tensor("w1", np.zeros((3, 8, 4), np.float32)),
+                tensor("bias", np.zeros((3, 8), np.float32)),
+                tensor("w2", np.zeros((3, 4, 8), np.float32)),
+            ],
+        ),
+        codes=codes(506),
+        runtime="onnxruntime",
+        dims={"batch": 2},
+        node="experts",
+        says="ONNX Runtime's CUDA provider takes no MoE with the activation relu2 (1 node)",
+        fix="swiglu",
     ),
     "INT8 about zero, TensorRT": Case(model=rounded(), codes=codes(), runtime="tensorrt"),
     "UINT8 about 128, TensorRT": Case(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -642,6 +645,7 @@ MISUSE = {
     "no file of prices": ([*GOOD, "--prices", "absent.toml"], ["absent.toml does not exist"]),
     "cost": ([*GOOD, "--sort", "cost"], ["needs prices"]),
     "too many": ([*GOOD, "--dim", "batch=1..1024", "--runtime", "eager,compiled"], ["2,048 cases"]),
+    "empty prices": ([*GOOD, "--prices", ""], ["--prices is empty", "'-' for standard input"]),
     "output is the prices": ([*GOOD, "--prices", "p.toml", "-o", "p.toml"], ["-o is the file of prices itself"]),
     "output is the weights": (["compare", "external.onnx", "--gpu", "t4", "-o", "w.bin"], ["model's weights"]),
 }
@@ -660,6 +664,25 @@ def test_misuse_is_one_line(
     for text in says:
         assert text in err
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdin"), reason="there is no standard input by name here")
+@pytest.mark.parametrize("by", ["pipe", "file"])
+@pytest.mark.parametrize("text", ["gpu,price_per_h\nt4,.5\n", "[per-hour]\nt4 = .5"], ids=["CSV", "neither"])
+def test_prices_from_standard_input(by: str, text: str, folder: Path) -> None:
+    """``curl ... | neusight-onnx compare ... --prices -``, or ``< FILE``: errors call it by its path."""
+    command = [sys.executable, "-m", "neusight_onnx", *GOOD, "--prices", "-", "--sort", "cost", "--format", "csv"]
+    (folder / "given").write_text(text)
+    with (folder / "given").open() as file:
+        given = {"input": text} if by == "pipe" else {"stdin": file}
+        run = subprocess.run(command, capture_output=True, text=True, check=False, **given)
+    if "price_per_h" in text:
+        assert (run.returncode, run.stderr) == (0, "")
+        (row,) = csv.DictReader(run.stdout.splitlines())
+        assert float(row["price_per_h"]) == 0.5
+    else:  # TOML wants a digit in front
+        assert run.returncode == 2
+        assert run.stderr.startswith("error: /dev/stdin is not TOML")
 
 
 def test_all_gpus(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -691,6 +714,16 @@ UNDECIDED = """<ir_version: 9, opset_import: ["" : 17]> g (float[batch, 64, 64] 
     y = If(c) <then_branch = t () => (float[a, b, d] p) { p = Relu(x) },
                else_branch = e () => (float[a, b, d] q) { h = MatMul(x, x)  q = MatMul(h, x) }>
 }"""
+
+
+def test_gpus_that_short_names_mean_are_said_in_one_sentence() -> None:
+    found = compare(RESNET, gpus=["a100", "v100", "g5.xlarge", "p3"])
+    for text in (comparison_to_terminal(found, Canvas(width=120)), comparison_to_markdown(found)):
+        said = " ".join(text.split())
+        assert said.count("is taken as") == 2
+        assert "'a100' is taken as 'a100-sxm-80gb' (not 'a100-pcie-40gb', 'a100-pcie-80gb', 'a100-sxm-40gb'), " in said
+        assert "'g5.xlarge' is taken as one 'a10g', 'p3' as one 'v100-sxm2-16gb' (which" in said
+    assert sum("is taken as" in text for text in found.assumptions) == 4  # for programs, each by itself
 
 
 def test_what_stands_in_for_a_condition_is_said_once() -> None:

@@ -373,7 +373,7 @@ MISUSE = {
     "no GPU": (["diff", "old.onnx", "new.onnx"], ["needs a GPU", "--gpu"]),
     "GPU for reports": (["diff", "old.json", "new.json", "--gpu", "t4"], ["compared as they are"]),
     "no such file": (["diff", "old.json", "absent.json"], ["absent.json does not exist"]),
-    "standard input": (["diff", "-", "old.json"], ["nothing is read from standard input ('-')"]),
+    "standard input": (["diff", "-", "old.json"], ["standard input ('-') isn't read here"]),
     "a folder": (["diff", ".", "old.json"], [". is a folder"]),
     "no file of a disk": (["diff", "/dev/null", "old.json"], ["/dev/null is no regular file"]),
     "not JSON": (["diff", "old.json", "bad.json"], ["bad.json is not JSON"]),

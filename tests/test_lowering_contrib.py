@@ -663,6 +663,41 @@ def test_kernels_of_a_mixture_are_those_that_onnxruntime_launches(
     assert [type(kernel).__name__ for kernel in work.kernels] == wanted
 
 
+MIXTURE = {"x": (6, 16), "p": (6, 4), "w1": (4, 32, 16), "w2": (4, 16, 32), "w3": (4, 32, 16), "w13": (4, 64, 16)}
+REFUSED = [
+    # node, runtime, what it is refused for
+    ('MoE<activation_type="geglu", swiglu_fusion=1>(x, p, w13, , w2)', "onnxruntime", "MoE with the activation geglu"),
+    ('QMoE<activation_type="relu2">(x, p, b1, s1, , b2, s2)', "onnxruntime", "QMoE with the activation relu2"),
+    ('QMoE<activation_type="relu2">(x, p, b1, s1, , b2, s2)', "eager", None),
+    ("QMoE(x, p, b1, s1, , b2, s2, , b3, s3)", "onnxruntime", "QMoE with fc3_experts_weights, but for FP8 in blocks"),
+    ("QMoE(x, p, b1, s1, , b2, s2, , b3, s3)", "onnxruntime@1.30", "QMoE with fc3_experts_weights: they"),
+    ("QMoE(x, p, b1, s1, , b2, s2, , b3, s3)", "onnxruntime@1.26", None),
+    ("QMoE(x, p, b1, s1, , b2, s2)", "onnxruntime", None),
+    ('QMoE<quant_type="fp8", block_size=16>(x, p, e1, s1, , e2, s2, , e3, s3)', "onnxruntime", None),
+    ('QMoE<quant_type="fp8", block_size=16>(x, p, e1, s1, , e2, s2, , e3, s3)', "onnxruntime@1.29", "QMoE with fc3"),
+    ('QMoE<quant_type="fp8">(x, p, e1, s1, , e2, s2, , e3, s3)', "onnxruntime", "QMoE with fc3"),
+    ('MoE<activation_type="silu">(x, p, w1, , w2, , w3)', "onnxruntime", None),
+]
+
+
+@pytest.mark.parametrize(("node", "runtime", "refused"), REFUSED, ids=[f"{node} {name}" for node, name, _ in REFUSED])
+def test_mixtures_that_onnxruntime_refuses(node: str, runtime: str, refused: str | None) -> None:
+    """They have no time: a session of such a model isn't made."""
+    in_bytes = {f"b{i}": (*MIXTURE[f"w{i}"][:2], MIXTURE[f"w{i}"][2] // 2) for i in (1, 2, 3)}
+    in_floats = {f"e{i}": MIXTURE[f"w{i}"] for i in (1, 2, 3)}
+    scales = {f"s{i}": MIXTURE[f"w{i}"][:2] for i in (1, 2, 3)}
+    types = {**dict.fromkeys(in_bytes, U8), **dict.fromkeys(in_floats, TensorProto.FLOAT8E4M3FN)}
+    sizes = {**MIXTURE, **in_bytes, **in_floats, **scales}
+    graph = inferred(f"y = com.microsoft.{node}", sizes, types=types)
+    (work,) = lower(graph, runtime=runtime)
+    if refused is None:
+        assert work.unsupported is None
+        assert work.kernels
+    else:
+        assert (work.unsupported or "").startswith(f"ONNX Runtime's CUDA provider takes no {refused}")
+        assert not work.kernels
+
+
 @pytest.mark.parametrize("gpu", ["b200", "mi300x", "h100"])
 def test_more_tokens_take_a_mixture_no_less(gpu: str) -> None:
     """Experts with a row more wait for nothing: rows that divide evenly aren't cheaper than fewer that don't."""

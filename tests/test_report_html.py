@@ -16,6 +16,7 @@ import pytest
 
 import neusight_onnx
 from chromium import Page, browser
+from neusight_onnx import load_gpu
 from neusight_onnx.comparison.points import sweep
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.report.html import sweep_to_html, to_html
@@ -226,6 +227,22 @@ def test_the_roofs_are_those_of_the_types_in_use(precision: str, dtype: str, roo
         kernels=tuple(replace(row, dtype=dtype) for row in KERNELS),
     )
     assert [roof["name"] for roof in data_of(to_html(report))["roofs"]] == roofs
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "name"),
+    [
+        ("p4", "int8", "INT8, vector lanes"),
+        ("v100", "int8", "INT8, vector lanes"),  # its tensor cores take FP16 alone
+        ("v100", "float16", "FP16, tensor cores"),
+        ("t4", "int8", "INT8, tensor cores"),
+        ("mi50", "float16", "FP16, vector lanes"),
+        ("mi300x", "int8", "INT8, matrix cores"),
+    ],
+)
+def test_a_roof_is_called_by_the_units_that_multiply(gpu: str, dtype: str, name: str) -> None:
+    report = replace(REPORT, gpu=load_gpu(gpu), kernels=tuple(replace(row, dtype=dtype) for row in KERNELS))
+    assert name in [roof["name"] for roof in data_of(to_html(report))["roofs"]]
 
 
 def test_size_is_bounded_and_what_is_left_out_is_counted() -> None:

@@ -432,6 +432,28 @@ def test_the_cascade_speaks_as_lowering_does() -> None:
     assert CHAIN[1].reason == f"{UNKNOWN_BECAUSE}a"
 
 
+def test_gpus_whose_names_are_shared_are_one_sentence() -> None:
+    """``compare --all-gpus`` by short names: a line each hides what else is assumed, folded they hide what is taken."""
+    machine = "GPU: 'g5' is taken as one 'a10g' (which GPUs a cloud's machine has is from general knowledge)"
+    v100 = "GPU: 'v100' is taken as 'v100-sxm2'; --gpu 'v100-pcie' or 'v100s' for the others"
+    assert folded([v100, "x", machine]) == [v100, "x", machine]
+    assert folded(
+        [
+            v100,
+            machine,
+            "x",
+            "GPU: 'k1' is taken as 'k1-a'; --gpu 'k1-b' for the other",
+            machine.replace("g5", "p4d").replace("a10g", "a100"),
+        ]
+    ) == [
+        "GPUs: 'v100' is taken as 'v100-sxm2' (not 'v100-pcie', 'v100s'), 'k1' as 'k1-a' (not 'k1-b'); --gpu takes any "
+        "of them",
+        "GPUs: 'g5' is taken as one 'a10g', 'p4d' as one 'a100' (which GPUs a cloud's machine has is from general "
+        "knowledge)",
+        "x",
+    ]
+
+
 @pytest.mark.parametrize(
     ("sentences", "expected"),
     [

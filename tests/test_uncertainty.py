@@ -78,7 +78,7 @@ def test_what_is_left_where_errors_cancel(shares: list[Share], expected: float |
 
 def test_host_and_kernels_are_independent() -> None:
     """Kernels 15 us less to 20 us more, the host 8 us less to 15 us more: 3-4-5 triangles."""
-    low, high = combined_us(100.0, kernels=(85.0, 120.0), host=(92.0, 115.0), both_low=77.0)
+    low, high = combined_us(100.0, kernels=(85.0, 120.0), host=(92.0, 115.0), both=(77.0, 135.0))
     assert low == pytest.approx(100.0 - 17.0)
     assert high == pytest.approx(100.0 + 25.0)
 
@@ -91,14 +91,16 @@ def test_host_and_kernels_are_independent() -> None:
 def test_the_longer_of_host_and_kernels(kernels: float, host: float, width: float) -> None:
     """Beside a tenth of draws of both, within 1.5 % of the time."""
     middle = max(kernels, host)
-    low, _ = combined_us(
+    low, high = combined_us(
         middle,
-        kernels=(max(kernels - width, host), middle),
-        host=(max(kernels, host - width), middle),
-        both_low=max(kernels, host) - width,
+        kernels=(max(kernels - width, host), max(kernels + width, host)),
+        host=(max(kernels, host - width), max(kernels, host + width)),
+        both=(middle - width, middle + width),
     )
     drawn = np.random.default_rng(0).normal(size=(2, 100_000)) * (width / 1.2816) + [[kernels], [host]]
-    assert low == pytest.approx(np.quantile(drawn.max(axis=0), 0.1), rel=0.015)
+    longer = drawn.max(axis=0)
+    assert low == pytest.approx(np.quantile(longer, 0.1), rel=0.015)
+    assert high == pytest.approx(np.quantile(longer, 0.9), rel=0.003)
 
 
 def test_a_run_gets_shorter_where_both_do() -> None:

@@ -366,7 +366,7 @@ def make_totals(
         for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
     )
     short = list(stream_steps(counted, left.low_us, runtime))
-    long = stream_steps(counted, left.high_us, runtime)
+    long = list(stream_steps(counted, left.high_us, runtime))
     low_us, high_us = combined_us(
         latency_us,
         kernels=(stream_time_us(short, runtime), stream_time_us(long, runtime)),
@@ -374,7 +374,10 @@ def make_totals(
             stream_time_us(steps, runtime, host_factor=faster),
             stream_time_us(steps, runtime, host_factor=slower),
         ),
-        both_low=stream_time_us(short, runtime, host_factor=faster),
+        both=(
+            stream_time_us(short, runtime, host_factor=faster),
+            stream_time_us(long, runtime, host_factor=slower),
+        ),
     )
     batch_size, _ = batch_of(inferred, settings.dims, settings.batch)
     samples = batch_size * (1 if trained is None else trained.plan.grad_accumulation)

@@ -8,6 +8,8 @@ import re
 import stat
 from pathlib import Path
 
+STANDARD_INPUT = Path("/dev/stdin")
+
 _OPENED = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,6})")
 
 
@@ -28,7 +30,7 @@ def read_at_most(path: Path, byte_count: int) -> bytes:
 
 def _opened(path: Path) -> int | None:
     """The descriptor that a path stands for; None of any other."""
-    if str(path) == "/dev/stdin":
+    if path == STANDARD_INPUT:
         return 0
     found = _OPENED.fullmatch(str(path))
     return None if found is None else int(found[1])

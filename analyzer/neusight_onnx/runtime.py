@@ -55,6 +55,8 @@ class Runtime:
     the activations before each), "calibrated" (the layer that makes them does), "widened" (none multiplies so few bits:
     pairs of quantisation stand around products of 16).
     ``packs_experts``: whether it has a mixture of experts with weights in 4 bits (ONNX Runtime's QMoE).
+    ``gates_apart``: of which experts in few bits a gate's weights may be a matrix of their own, fc3: "all", those in
+    "blocks" of FP8, or "none". ``lacks_activations``: activations of experts that it refuses.
     ``narrow_rows``: up to how many rows it multiplies weights of 2 to 8 bits as they are stored; for more a kernel
     widens them first. None: for any number.
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
@@ -126,6 +128,8 @@ class Runtime:
     folds_quantization: bool = True
     narrow_products: str = "converted"
     packs_experts: bool = False
+    gates_apart: Literal["all", "blocks", "none"] = "all"
+    lacks_activations: frozenset[str] = frozenset()
     narrow_rows: int | None = None
     rewrites: bool = False
     computes_shapes: bool = False
@@ -273,6 +277,10 @@ RUNTIMES: dict[str, Runtime] = {
         folds_quantization=False,
         narrow_products="widened",
         packs_experts=True,
+        gates_apart="blocks",
+        # neither name is in the CUDA provider of 1.31, which says "Unsupported MoE activation type" of others than it
+        # has; the schema of 1.32, of which PyPI has no wheel with that provider yet, says that CUDA has both
+        lacks_activations=frozenset({"geglu", "relu2"}),
         narrow_rows=16,  # lowering/widened_weights.py
         bias_first=True,  # onnxruntime/core/providers/cuda/math/gemm.cc: beta is 1 where there is a bias
         fallback="host",

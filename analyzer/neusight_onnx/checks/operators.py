@@ -15,6 +15,7 @@ from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.versions import LAST_OPSETS, OPEN_DOMAIN
 from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.lowering import operator_table
+from neusight_onnx.lowering.experts import REFUSED_BY_PROVIDER
 from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.refused import is_plugin
 from neusight_onnx.lowering.registry import HOST_ALONE
@@ -93,7 +94,7 @@ def unmodelled_operator(subject: Subject) -> Iterator[Found]:
         unknown = (  # NSX501 says that
             node is not None and (node.domain, node.op_type) not in known and not is_plugin(node.domain, node.op_type)
         )
-        if not unknown and not reason.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE, REFUSED_BY)):
+        if not unknown and not reason.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE, REFUSED_BY, REFUSED_BY_PROVIDER)):
             groups.setdefault((work.op_type, reason), []).append(work)
     for (op_type, reason), works in groups.items():
         yield Found(
@@ -192,7 +193,7 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
 
 @checks(
     "NSX506",
-    "operator that TensorRT doesn't take",
+    "operator that the runtime doesn't take",
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="TensorRT's parser doesn't know the operator, so that no engine can be built of the model as it is. "
@@ -202,22 +203,24 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     "(Attention with softcap or a cache, Resize with antialias, TopK of more than 3,840 elements, tensors of INT16 and "
     "unsigned integers). "
     "QuantizeLinear and DequantizeLinear must round to INT8, INT4, FP8 or FP4 about zero (no zero point but 0), of "
-    "INT32 biases and UINT8 weights there is none; nothing is predicted then.",
+    "INT32 biases and UINT8 weights there is none; nothing is predicted then. ONNX Runtime refuses forms of a "
+    "mixture of experts that its CUDA provider has no kernels for (QMoE with weights of the gate apart from fc1).",
     fix="express it by other operators, give TensorRT a plugin, or run the model by --runtime onnxruntime",
 )
 def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
     groups: dict[str, list[NodeWork]] = {}
     for work in subject.opaque:
-        if (work.unsupported or "").startswith(REFUSED_BY):
+        if (work.unsupported or "").startswith((REFUSED_BY, REFUSED_BY_PROVIDER)):
             groups.setdefault(work.unsupported or "", []).append(work)
     for reason, works in groups.items():
         first, _ = works[0].at_fault
-        is_quantised = any(f" no {op_type}:" in reason for op_type in ENGINE_LACKS)
-        yield Found(
-            message=f"{reason} ({counted(len(works), 'node')})",
-            node=file_name(first),
-            fix=f"{BY_PAIRS}, or run the model by --runtime onnxruntime" if is_quantised else None,
-        )
+        if reason.startswith(REFUSED_BY_PROVIDER):
+            fix: str | None = "export the mixture with swiglu whose fc1 holds the gate, too (swiglu_fusion=1 or 2)"
+        elif any(f" no {op_type}:" in reason for op_type in ENGINE_LACKS):
+            fix = f"{BY_PAIRS}, or run the model by --runtime onnxruntime"
+        else:
+            fix = None
+        yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=file_name(first), fix=fix)
     pair = refused_pair(subject.model.graph, subject.target.runtime)
     if pair is not None:
         yield Found(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import assert_never
 
 from neusight_onnx import __version__
-from neusight_onnx.checks import file, formats, numerics, operators, shapes, standard, thresholds
+from neusight_onnx.checks import baked_sizes, file, formats, numerics, operators, shapes, standard, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, in_words_of_a_file, named_apart
 from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
@@ -29,7 +29,7 @@ from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench, fingerprint, kept
 
-_TOPICS = (thresholds, file, standard, shapes, formats, operators, numerics)
+_TOPICS = (thresholds, file, standard, shapes, baked_sizes, formats, operators, numerics)
 """Importing them fills the registry."""
 
 UNREAD = "NSX207"

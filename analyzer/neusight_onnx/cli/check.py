@@ -14,6 +14,7 @@ import typer
 from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, several_gpus, target_path
 from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
+from neusight_onnx.cli.limits import LimitOptions
 from neusight_onnx.cli.options import GpusOption, ListFormat, OutputOption, Precision
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -70,32 +71,7 @@ def check_command(
     *,
     sizes: Sizes,
     execution: Execution,
-    max_latency: Annotated[
-        list[str] | None, typer.Option("--max-latency", metavar="TIME", help="Of one run: 20ms, 800us.")
-    ] = None,
-    min_throughput: Annotated[
-        list[str] | None,
-        typer.Option("--min-throughput", metavar="RATE", help="Samples: 500/s; tokens: '500 tokens/s'."),
-    ] = None,
-    max_memory: Annotated[
-        list[str] | None,
-        typer.Option("--max-memory", metavar="SIZE|fits", help="Of the GPU: 14GiB; or that it fits with room."),
-    ] = None,
-    max_unsupported: Annotated[
-        list[str] | None, typer.Option("--max-unsupported", metavar="N", help="Nodes without a model of their cost.")
-    ] = None,
-    max_parameters: Annotated[
-        list[str] | None, typer.Option("--max-parameters", metavar="N", help="Weights: 25600000, 100M, 7B.")
-    ] = None,
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--at",
-            metavar="upper|median",
-            help="Where in their ranges latency, throughput and memory are judged.",
-            show_default="upper",
-        ),
-    ] = None,
+    limits: LimitOptions,
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", metavar="CODE=REASON", help='A finding that is fine: NSX201="weights come later".'),
@@ -123,9 +99,8 @@ def check_command(
     check_format = format_for(asked_format, target, CheckFormat)
     path = None if model is None else model_path(model)
     with working("checking" if path is None else f"checking {path.name}"):
-        from neusight_onnx.checks import MISTAKEN, check
+        from neusight_onnx.checks import check
         from neusight_onnx.checks.plan import make_plan
-        from neusight_onnx.report.quantities import counted
         from neusight_onnx.report.verdict import Severity
 
         plan = make_plan(
@@ -138,14 +113,7 @@ def check_command(
             include_io=execution.run.include_io,
             channels_last=execution.run.channels_last,
             training=execution.run.training.plan(),
-            limits={
-                "max-latency": tuple(max_latency or ()),
-                "min-throughput": tuple(min_throughput or ()),
-                "max-memory": tuple(max_memory or ()),
-                "max-unsupported": tuple(max_unsupported or ()),
-                "max-parameters": tuple(max_parameters or ()),
-                "at": tuple(at or ()),
-            },
+            limits=limits.written(),
             allow=tuple(allow or ()),
             fail_on=None if fail_on is None else Severity(fail_on.value),
             config=config,
@@ -156,12 +124,20 @@ def check_command(
         targets = [_guarded(each, target, models) for each in plan.targets]
         verdict = check(targets, fail_on=plan.fail_on, config=plan.config)
     emit(_report(verdict, check_format, target), target)
+    _refuse_mistakes(verdict)
+    if not verdict.passed:
+        raise typer.Exit(_FOUND_WANTING_EXIT_CODE)
+
+
+def _refuse_mistakes(verdict: Verdict) -> None:
+    """CheckError for targets that can't be judged, since what was asked of them is a slip."""
+    from neusight_onnx.checks import MISTAKEN
+    from neusight_onnx.report.quantities import counted
+
     mistaken = [finding.message for finding in verdict.findings if finding.code == MISTAKEN]
     if mistaken:
         others = f" (and {counted(len(mistaken) - 1, 'target')} more, as the report says)" if mistaken[1:] else ""
         raise CheckError(mistaken[0] + others)
-    if not verdict.passed:
-        raise typer.Exit(_FOUND_WANTING_EXIT_CODE)
 
 
 def _guarded(checked: Target, output: Path | None, models: dict[Path, Path | Model]) -> Target:

@@ -89,7 +89,8 @@ def compare_command(
         list[str] | None, typer.Option("--price", metavar="GPU=AMOUNT/h", help="Price of an hour: a100=2.1/h.")
     ] = None,
     prices: Annotated[
-        str | None, typer.Option("--prices", metavar="FILE", help="Prices of GPUs, a .toml or .csv file.")
+        str | None,
+        typer.Option("--prices", metavar="FILE", help="Prices: a .toml or .csv file, or '-' (standard input)."),
     ] = None,
     sort: Annotated[SortOption, typer.Option("--sort", help="What comes first.")] = SortOption.LATENCY,
     asked_format: Annotated[
@@ -101,7 +102,7 @@ def compare_command(
     path, target = model_path(model), target_path(output)
     report_format = format_for(asked_format, target, TableReportFormat)
     files = [(file, "a GPU file itself") for name in several_gpus(gpu) for file in gpu_file(name)]
-    files += [(Path(prices), "the file of prices itself")] if prices else []
+    files += [(Path(prices), "the file of prices itself")] if prices and prices != "-" else []
     check_target(target, (path, "the model itself"), *files)
     with working(f"comparing {path.name}"):
         from neusight_onnx.comparison.cases import compare
@@ -142,16 +143,18 @@ def _prices(file: str | None, options: list[str] | None, gpus: Sequence[str]) ->
     """The prices of GPUs, which are called as ``--gpu`` or as the table calls them: a file by its stem."""
     from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
     from neusight_onnx.gpu import load_gpu
+    from neusight_onnx.regular_files import STANDARD_INPUT
 
     if file == "":
-        raise ComparisonError("--prices is empty; give a .toml or .csv file")
+        raise ComparisonError("--prices is empty; give a .toml or .csv file, or '-' for standard input")
     files = {path.stem: path for name in gpus for path in gpu_file(name)}
 
     def load(name: str) -> GpuSpec:
         return load_gpu(files.get(name, name))
 
     given = parse_prices(options or (), load)
-    return given.over(read_prices(Path(file), load) if file is not None else Prices())
+    path = STANDARD_INPUT if file == "-" else None if file is None else Path(file)
+    return given.over(Prices() if path is None else read_prices(path, load))
 
 
 def _report(comparison: Comparison, report_format: TableReportFormat, target: Path | None) -> str:

@@ -27,7 +27,7 @@ def model_path(text: str) -> Path:
     if not text:
         raise ModelError("the model's path is empty; give a .onnx file")
     if text == "-":
-        raise ModelError("nothing is read from standard input ('-'); give the path of a file")
+        raise ModelError("standard input ('-') isn't read here; give the path of a file")
     return Path(text)
 
 

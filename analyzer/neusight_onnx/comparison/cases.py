@@ -68,14 +68,7 @@ def compare(
     priced = as_prices(prices)
     if key is SortKey.COST and not priced.per_h:
         raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
-    _require_names(gpus, "gpus")
-    _require_names(precisions, "precisions")
-    gpus = (gpus,) if isinstance(gpus, str | Path | GpuSpec) else tuple(gpus)
-    precisions = (precisions,) if isinstance(precisions, str) else tuple(precisions)
-    if not precisions:
-        raise ComparisonError("precisions is empty; give one or several, such as 'auto', or leave it out")
-    if not gpus:
-        raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
+    gpus, precisions = _several(gpus, precisions)
     labels = _labels(runtimes, channels_last=channels_last, in_training=training is not None)
     bench = Workbench()
     named = told_apart(gpus, [bench.gpu(gpu) for gpu in gpus])
@@ -107,10 +100,11 @@ def compare(
             continue
         found.predict(shaped, sizes, able, prepared)
     cases, has_best = found.ranked(key)
-    as_given = list(named.values())
-    several_precisions = len({case.precision for case in cases}) > 1
-    settings = {"gpu": len(specs) > 1, "precision": several_precisions, "runtime": len(labels) > 1}
-    unused = _unused(priced, [*as_given, *specs])
+    settings = {
+        "gpu": len(specs) > 1,
+        "precision": len({case.precision for case in cases}) > 1,
+        "runtime": len(labels) > 1,
+    }
     return Comparison(
         tool_version=__version__,
         model_path=read.path,
@@ -124,20 +118,24 @@ def compare(
         cuda_graph=all(found.captured),
         include_io=include_io,
         channels_last=channels_last,
-        assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(priced, as_given)),
-        warnings=tuple(
-            dict.fromkeys(
-                (
-                    *read.warnings,
-                    *found.warnings,
-                    *widened_at_some(found.widens),
-                    *found.impossible,
-                    *found.left_out,
-                    *unused,
-                )
-            )
-        ),
+        assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(priced, list(named.values()))),
+        warnings=tuple(dict.fromkeys((*read.warnings, *found.said(), *_unused(priced, [*named.values(), *specs])))),
     )
+
+
+def _several(
+    gpus: str | Path | GpuSpec | Sequence[str | Path | GpuSpec], precisions: str | Sequence[str]
+) -> tuple[tuple[str | Path | GpuSpec, ...], tuple[str, ...]]:
+    """GPUs and precisions, of which one may stand for itself; OptionError and ComparisonError for none."""
+    _require_names(gpus, "gpus")
+    _require_names(precisions, "precisions")
+    gpus = (gpus,) if isinstance(gpus, str | Path | GpuSpec) else tuple(gpus)
+    precisions = (precisions,) if isinstance(precisions, str) else tuple(precisions)
+    if not precisions:
+        raise ComparisonError("precisions is empty; give one or several, such as 'auto', or leave it out")
+    if not gpus:
+        raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
+    return gpus, precisions
 
 
 def _require_names(given: object, what: str) -> None:
@@ -214,6 +212,13 @@ class _Found:
         told_in_tokens = in_tokens(self.cases)
         self.cases.sort(key=lambda case: _rank(case, key, told_in_tokens))
         return tuple(self.cases), _rank(self.cases[0], key, told_in_tokens) < (False, False, inf)
+
+    def said(self) -> Iterator[Notice]:
+        """What cases were warned of, what their widths differ in, and what has no case."""
+        yield from self.warnings
+        yield from widened_at_some(self.widens)
+        yield from self.impossible
+        yield from self.left_out
 
     def _leave_out(self, error: NotSupportedError) -> None:
         self.first_fault = self.first_fault or error

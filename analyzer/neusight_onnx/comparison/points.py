@@ -94,10 +94,7 @@ def sweep(
                 others=others,
             )
             found.add(chosen, prepared, predict_outcome(prepared, spec))
-    if found.fixed is None:
-        assert found.first_fault is not None
-        first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})
-        raise ModelError(f"the model refuses all of these sizes; with {first}: {found.first_fault}")
+    fixed = found.require_one(lists)
     axis, axis_is_batch = _axis(varied, batch_name)
     series = tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis_is_batch))
     return Sweep(
@@ -112,8 +109,8 @@ def sweep(
         cuda_graph=all(found.captured),
         include_io=include_io,
         channels_last=channels_last,
-        dims=found.fixed,
-        derived=tuple(name for name in found.derived if name not in found.fixed),
+        dims=fixed,
+        derived=tuple(name for name in found.derived if name not in fixed),
         axis=axis,
         axis_is_batch=axis_is_batch,
         varied=varied,
@@ -189,6 +186,14 @@ class _Found:
             Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=str(fault)),
         )
 
+    def require_one(self, lists: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """The sizes that are the same at all points; ModelError where the model takes none of them."""
+        if self.fixed is not None:
+            return self.fixed
+        assert self.first_fault is not None
+        first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in self.varied})
+        raise ModelError(f"the model refuses all of these sizes; with {first}: {self.first_fault}")
+
     def add(self, chosen: Mapping[str, int], prepared: PreparedModel, outcome: Outcome) -> None:
         self.captured.append(prepared.runtime.captured)
         self.precision, self.product_formats = outcome.precision, outcome.product_formats
@@ -214,48 +219,66 @@ class _Found:
 
 def _series(
     points: Sequence[Point], axis: str, max_latency_ms: float | None, at: str, *, is_batch: bool
-) -> list[Series]:
+) -> Iterator[Series]:
+    """The points that differ along ``axis`` alone, by what they have in common."""
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for index, point in enumerate(points):
         others = tuple((name, size) for name, size in point.dims.items() if name != axis)
         groups.setdefault(others, []).append(index)
-    found = []
     for others, members in groups.items():
         members.sort(key=lambda index: points[index].dims[axis])
-        fits = []
-        fitting = []
-        in_time: list[int] = []
-        partial: list[int] = []  # that fit, and are slower than is known
-        maybe_in_time: list[int] = []
+        along = _Along(axis=axis, max_latency_ms=max_latency_ms, at=at)
         for index in members:
-            totals = points[index].totals
-            if totals is None or totals.memory.verdict != FITS:
-                continue
-            fits.append(points[index].dims[axis])
-            if not points[index].is_costed:
-                partial.append(points[index].dims[axis])
-                maybe_in_time += [points[index].dims[axis]] if max_latency_ms is not None else []
-                continue
-            fitting.append((points[index].dims[axis], totals.throughput_per_s))
-            judged_ms = totals.latency_high_ms if at == UPPER else totals.latency_ms
-            if totals.partial:
-                partial.append(points[index].dims[axis])
-            if max_latency_ms is not None and judged_ms <= max_latency_ms:
-                (maybe_in_time if totals.partial else in_time).append(points[index].dims[axis])
-        best = max((throughput for _, throughput in fitting), default=0.0)
-        knee = next((size for size, throughput in fitting if throughput >= KNEE_SHARE * best), None)
-        not_judged = ["knee"] if is_batch and partial else []
+            along.look_at(points[index])
+        yield along.series(dict(others), members, is_batch=is_batch)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Along:
+    """What of the points of a series fits, and is fast enough, by their sizes along its axis.
+
+    ``costed``: sizes that fit whose time is known, with their throughput; ``partial``: those that are slower than is
+    known, of which ``maybe_in_time`` may be fast enough.
+    """
+
+    axis: str
+    max_latency_ms: float | None
+    at: str
+    fits: list[int] = field(default_factory=list)
+    costed: list[tuple[int, float]] = field(default_factory=list)
+    in_time: list[int] = field(default_factory=list)
+    partial: list[int] = field(default_factory=list)
+    maybe_in_time: list[int] = field(default_factory=list)
+
+    def look_at(self, point: Point) -> None:
+        totals, size = point.totals, point.dims[self.axis]
+        if totals is None or totals.memory.verdict != FITS:
+            return
+        self.fits.append(size)
+        if not point.is_costed:
+            self.partial.append(size)
+            self.maybe_in_time += [size] if self.max_latency_ms is not None else []
+            return
+        self.costed.append((size, totals.throughput_per_s))
+        judged_ms = totals.latency_high_ms if self.at == UPPER else totals.latency_ms
+        if totals.partial:
+            self.partial.append(size)
+        if self.max_latency_ms is not None and judged_ms <= self.max_latency_ms:
+            (self.maybe_in_time if totals.partial else self.in_time).append(size)
+
+    def series(self, others: dict[str, int], members: Sequence[int], *, is_batch: bool) -> Series:
+        """``others``: the sizes that its points share; ``members``: their places among all."""
+        best = max((throughput for _, throughput in self.costed), default=0.0)
+        knee = next((size for size, throughput in self.costed if throughput >= KNEE_SHARE * best), None)
+        not_judged = ["knee"] if is_batch and self.partial else []
         # larger ones count that may be in time: smaller ones change nothing
-        if max(maybe_in_time, default=0) > max(in_time, default=0):
+        if max(self.maybe_in_time, default=0) > max(self.in_time, default=0):
             not_judged.append("largest_in_time")
-        found.append(
-            Series(
-                dims=dict(others),
-                points=tuple(members),
-                knee=knee if is_batch and not partial else None,
-                largest_that_fits=max(fits, default=None),
-                largest_in_time=None if "largest_in_time" in not_judged else max(in_time, default=None),
-                not_judged=tuple(not_judged),
-            )
+        return Series(
+            dims=others,
+            points=tuple(members),
+            knee=knee if is_batch and not self.partial else None,
+            largest_that_fits=max(self.fits, default=None),
+            largest_in_time=None if "largest_in_time" in not_judged else max(self.in_time, default=None),
+            not_judged=tuple(not_judged),
         )
-    return found

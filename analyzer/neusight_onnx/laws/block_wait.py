@@ -36,16 +36,9 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Kernel, Normalization, Softmax
 from neusight_onnx.laws.bandwidth import capability, is_amd, p_norm
 from neusight_onnx.laws.base import Column
-from neusight_onnx.laws.issue import (
-    ATTENTION_SOFTMAX_COLUMNS,
-    LIBRARY,
-    SOFTMAX_WARP_COLUMNS,
-    WARP,
-    skip_threads,
-    softmax_block,
-    softmax_operands,
-)
 from neusight_onnx.laws.issue import SHARPNESS as BYTES_SHARPNESS
+from neusight_onnx.laws.issue_counts import ATTENTION_SOFTMAX_COLUMNS, LIBRARY, SOFTMAX_WARP_COLUMNS, WARP
+from neusight_onnx.laws.issue_rows import skip_threads, softmax_block, softmax_operands
 
 SHARPNESS = 3.0
 """Of the soft maximum with the issue slots: 1.31's kernels played on SMs of 1,024 to 2,048

@@ -12,7 +12,6 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Law
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
-from neusight_onnx.learning.fitting import RESIDUALS, ResidualSettings, residual_rows
 from neusight_onnx.learning.heldout import (
     FOLDS,
     OWN_SHARE,
@@ -27,6 +26,7 @@ from neusight_onnx.learning.heldout import (
     train_once,
 )
 from neusight_onnx.learning.interval_widths import interval_of, judged_errors, rounded
+from neusight_onnx.learning.residuals import RESIDUALS, ResidualSettings, residual_rows
 from neusight_onnx.similarity import FAMILIAR_DISTANCE, MATRIX_VECTOR_NAMES, VECTOR_NAMES
 
 UNSEEN_WEIGHTS = (0.0, 0.5, 1.0)

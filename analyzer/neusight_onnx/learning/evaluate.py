@@ -17,7 +17,6 @@ from neusight_onnx.kernel_formats import predictor_label
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements, Part
 from neusight_onnx.learning.datasets.registry import files_in, files_without_reader, read_parts
-from neusight_onnx.learning.fitting import HOST_KNOTS
 from neusight_onnx.learning.heldout import (
     FLOOR_PERCENTILE,
     LAUNCH_SHARES,
@@ -29,6 +28,7 @@ from neusight_onnx.learning.heldout import (
     event_us,
     launch_shown,
 )
+from neusight_onnx.learning.sessions import HOST_KNOTS
 from neusight_onnx.predictor import Predictors, analytic_answer, estimate, load_predictors, predictor_for, without_gpu
 from neusight_onnx.similarity import gpu_weight
 

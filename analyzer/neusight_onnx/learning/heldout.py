@@ -21,15 +21,9 @@ from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import apply_law, features_elsewhere
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
-from neusight_onnx.learning.fitting import (
-    HOST_KNOTS,
-    LawFit,
-    ResidualSettings,
-    fit_law,
-    fit_residual,
-    near_knot,
-    residual_rows,
-)
+from neusight_onnx.learning.fitting import LawFit, fit_law
+from neusight_onnx.learning.residuals import ResidualSettings, fit_residual, residual_rows
+from neusight_onnx.learning.sessions import HOST_KNOTS, near_knot
 from neusight_onnx.similarity import carried_over, gpu_vector, gpu_weight, nearest_of, shape_weight
 
 SCORED_US = 50.0

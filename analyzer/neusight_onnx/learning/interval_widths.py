@@ -12,8 +12,8 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.gemm.machine import holds_clock
 from neusight_onnx.learning.datasets.parts import Measurements
-from neusight_onnx.learning.fitting import Session
 from neusight_onnx.learning.heldout import Scored
+from neusight_onnx.learning.sessions import Session
 
 COVERAGE = 0.8
 """Share of cases that an interval is meant to hold."""

@@ -20,7 +20,7 @@ from neusight_onnx.learning.datasets.parts import Measurements, Part, known_gpus
 from neusight_onnx.learning.datasets.products import AMD_GEMM, OTHER_KERNELS
 from neusight_onnx.learning.datasets.registry import read_parts
 from neusight_onnx.learning.entry import DTYPE_SUFFIX, UNSEEN_WEIGHTS
-from neusight_onnx.learning.fitting import ResidualSettings
+from neusight_onnx.learning.residuals import ResidualSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,8 @@ from neusight_onnx.learning.datasets.training_rows import (
     with_own,
 )
 from neusight_onnx.learning.entry import DTYPE_SUFFIX, MANY_ROWS, train_class
-from neusight_onnx.learning.fitting import ResidualSettings
 from neusight_onnx.learning.interval_widths import implementation_widths
+from neusight_onnx.learning.residuals import ResidualSettings
 from neusight_onnx.learning.shared_predictors import SHARED_NAMES, SHARED_PREDICTORS, shared_parts, shared_rows
 from neusight_onnx.predictor.manifest import MANIFEST_NAME, MANIFEST_VERSION
 

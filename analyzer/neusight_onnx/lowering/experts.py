@@ -5,7 +5,7 @@ from __future__ import annotations
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Elementwise, GatherScatter, Gemm, Kernel, Movement, Opaque, Softmax, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+from neusight_onnx.lowering.registry import Kernels, Outcome, Unsupported, lowers
 
 FEW_ROWS = 8
 """Rows (tokens times chosen experts) up to which packed weights are multiplied by vectors."""
@@ -37,6 +37,8 @@ def mixture(context: NodeContext) -> Outcome:
     products by vectors, which take rows from where they are and gate, where gates and values alternate; those of
     integers add the results.
     """
+    if (reason := _refused(context)) is not None:
+        return Unsupported(reason=f"{REFUSED_BY_PROVIDER}{reason}")
     quantised = context.node.op_type == "QMoE"
     source = context.spec(0)
     hidden = source.shape[-1]
@@ -100,6 +102,25 @@ def mixture(context: NodeContext) -> Outcome:
         steps = ("mul", "add") * (chosen - 1) + ("mul",)
         kernels.append(Elementwise(operations=steps, inputs=(results,), output=context.out()))
     return Kernels(kernels=tuple(kernels))
+
+
+REFUSED_BY_PROVIDER = "ONNX Runtime's CUDA provider takes no "
+"""How the reason of a node begins that makes ONNX Runtime refuse the model."""
+
+
+def _refused(context: NodeContext) -> str | None:
+    """What of a mixture the runtime refuses, as follows "takes no"; None where it takes it."""
+    runtime, op_type = context.executor, context.node.op_type
+    activation = context.text("activation_type", "relu")
+    if activation in runtime.lacks_activations:
+        return f"{op_type} with the activation {activation}"
+    if op_type != "QMoE" or not context.has(8) or runtime.gates_apart == "all":
+        return None
+    in_blocks = context.text("quant_type", "int") == "fp8" and context.integer("block_size", 0) > 0
+    if in_blocks and runtime.gates_apart == "blocks":
+        return None
+    but = ", but for FP8 in blocks" if runtime.gates_apart == "blocks" else ""
+    return f"QMoE with fc3_experts_weights{but}: they are joined to fc1's"
 
 
 def _routing(context: NodeContext, tokens: int, experts: int, rows: int) -> list[Kernel]:

@@ -1,69 +1,17 @@
-"""Matrix products: MatMul, Gemm, Einsum and their fused and contributed forms."""
+"""Matrix products: MatMul, Gemm and their fused and contributed forms."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import cast
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Movement, Reduction, TensorSpec
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Movement
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.registry import RULES, Free, Kernels, Outcome, Unsupported, lowers
-from neusight_onnx.lowering.views import Layout, copy_kernel
-from neusight_onnx.strides import contiguous_strides, expand_strides, is_contiguous, view_strides
-
-
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """One side of a product after views: shape (b, rows, cols) or (rows, cols), its strides, copies paid so far."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: DataType
-    copies: tuple[Movement, ...] = ()
-
-    def reshaped(self, shape: tuple[int, ...]) -> _Operand:
-        """As PyTorch's reshape: a view if the strides allow it, else a contiguous copy."""
-        strides = view_strides(self.shape, self.strides, shape)
-        if strides is not None:
-            return _Operand(shape, strides, self.dtype, self.copies)
-        return replace(self.contiguous(), shape=shape, strides=contiguous_strides(shape))
-
-    def contiguous(self) -> _Operand:
-        """As PyTorch's contiguous: itself if its elements lie in order, else a copy."""
-        if is_contiguous(self.shape, self.strides):
-            return self
-        copy = copy_kernel(self.dtype, self.shape, self.strides)
-        return _Operand(self.shape, contiguous_strides(self.shape), self.dtype, (*self.copies, copy))
-
-    def for_blas(self) -> tuple[bool, _Operand]:
-        """(whether it is stored transposed, the operand): BLAS takes a matrix whose rows or columns are dense.
-
-        As PyTorch prepares matrices: one of the two last strides must be 1 and the other at least the length of
-        what it steps over, else the matrix is copied.
-        """
-        rows, cols = self.shape[-2:]
-        row_stride, col_stride = self.strides[-2:]
-        if (col_stride == 1 or cols == 1) and (row_stride >= max(1, cols) or rows == 1):
-            return False, self
-        if (row_stride == 1 or rows == 1) and (col_stride >= max(1, rows) or cols == 1):
-            return True, self
-        return False, self.contiguous()
-
-
-def _operand(context: NodeContext, index: int) -> _Operand:
-    return _Operand(context.shape(index), context.strides(index), context.dtype(index))
-
-
-def _is_weight(context: NodeContext, index: int) -> bool:
-    value = context.value(index)
-    return value is not None and value.is_constant
-
-
-def _is_cast_weight(context: NodeContext, index: int) -> bool:
-    value = context.value(index)
-    return value is not None and value.is_cast_weight
+from neusight_onnx.lowering.matrix_operands import Operand, is_cast_weight, is_weight, operand_of
+from neusight_onnx.lowering.registry import RULES, Kernels, Outcome, lowers
+from neusight_onnx.strides import expand_strides, view_strides
 
 
 def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, ...] = ()) -> tuple[Kernel, ...]:
@@ -80,14 +28,14 @@ def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, 
     n = right[-1] if len(right) > 1 else 1
     dtype = context.dtype(0)
     output_dtype = None if out.dtype is dtype else out.dtype
-    weight = _is_weight(context, 1)
+    weight = is_weight(context, 1)
     if len(right) <= 2 and not (len(left) == 2 and len(right) == 2 and not context.lazy):
         rows = prod(left[:-1])
-        folded = _operand(context, 0)
+        folded = operand_of(context, 0)
         if len(left) > 2 and context.lazy and not weight and view_strides(left, folded.strides, (rows, k)) is None:
             return _batched(context, left, right, output_dtype, epilogue)
         transposed, folded = folded.reshaped((rows, k)).for_blas()
-        other = _operand(context, 1)
+        other = operand_of(context, 1)
         stored, other = (other.reshaped((k, n)) if len(right) < 2 else other).for_blas()
         gemm = Gemm(
             m=rows,
@@ -96,7 +44,7 @@ def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, 
             transpose_a=transposed,
             transpose_b=stored or linear,
             b_is_weight=weight,
-            b_is_cast_weight=_is_cast_weight(context, 1),
+            b_is_cast_weight=is_cast_weight(context, 1),
             dtype=dtype,
             output_dtype=output_dtype,
             epilogue=epilogue,
@@ -109,7 +57,7 @@ def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, 
             k=k,
             transpose_b=linear,
             b_is_weight=weight,
-            b_is_cast_weight=_is_cast_weight(context, 1),
+            b_is_cast_weight=is_cast_weight(context, 1),
             dtype=dtype,
             output_dtype=output_dtype,
             epilogue=epilogue,
@@ -125,11 +73,11 @@ def _batched(
     output_dtype: DataType | None,
     epilogue: tuple[str, ...],
 ) -> tuple[Kernel, ...]:
-    first, second = _operand(context, 0), _operand(context, 1)
+    first, second = operand_of(context, 0), operand_of(context, 1)
     if len(left) == 1:
-        first = _Operand((1, *left), (0, *first.strides), first.dtype)
+        first = Operand((1, *left), (0, *first.strides), first.dtype)
     if len(right) == 1:
-        second = _Operand((*right, 1), (*second.strides, 1), second.dtype)
+        second = Operand((*right, 1), (*second.strides, 1), second.dtype)
     m, k = first.shape[-2:]
     n = second.shape[-1]
     batch_shape = _broadcast(first.shape[:-2], second.shape[:-2])
@@ -142,7 +90,7 @@ def _batched(
         for operand in (first, second):
             shape = (*batch_shape, *operand.shape[-2:])
             strides = expand_strides(operand.shape, operand.strides, shape)
-            expanded = _Operand(shape, strides, operand.dtype)
+            expanded = Operand(shape, strides, operand.dtype)
             if context.executor.contiguous_stacks:
                 expanded = expanded.contiguous()
             folded.append(expanded.reshaped((batch, *operand.shape[-2:])).for_blas())
@@ -159,8 +107,8 @@ def _batched(
         b_batch=None if b_batch == batch else b_batch,
         transpose_a=transpose_a,
         transpose_b=transpose_b,
-        b_is_weight=_is_weight(context, 1),
-        b_is_cast_weight=_is_cast_weight(context, 1),
+        b_is_weight=is_weight(context, 1),
+        b_is_cast_weight=is_cast_weight(context, 1),
         dtype=first.dtype,
         output_dtype=output_dtype,
         epilogue=epilogue,
@@ -178,7 +126,7 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
 @lowers("MatMul", gives="gemm", note="a right operand of rank 2 takes the batch into m")
 def matmul(context: NodeContext) -> Outcome:
     # What PyTorch multiplies with a constant matrix behind a batch is a Linear's weight, kept as (n, k).
-    linear = context.lazy and len(context.shape(1)) == 2 and (_is_weight(context, 1) or _is_cast_weight(context, 1))
+    linear = context.lazy and len(context.shape(1)) == 2 and (is_weight(context, 1) or is_cast_weight(context, 1))
     return Kernels(kernels=product(context, linear=linear))
 
 
@@ -295,7 +243,7 @@ def fused_gemm(context: NodeContext) -> Outcome:
 
 def gemm_kernels(context: NodeContext, activation: tuple[str, ...]) -> tuple[Kernel, ...]:
     """A' (m, k) @ B' (k, n) (+ C, unidirectionally broadcast)."""
-    first, second = _operand(context, 0), _operand(context, 1)
+    first, second = operand_of(context, 0), operand_of(context, 1)
     copies: tuple[Movement, ...] = ()
     stored_a = stored_b = False
     if context.lazy:
@@ -321,8 +269,8 @@ def gemm_kernels(context: NodeContext, activation: tuple[str, ...]) -> tuple[Ker
         k=k,
         transpose_a=swap_a != stored_a,
         transpose_b=swap_b != stored_b,
-        b_is_weight=_is_weight(context, 1),
-        b_is_cast_weight=_is_cast_weight(context, 1),
+        b_is_weight=is_weight(context, 1),
+        b_is_cast_weight=is_cast_weight(context, 1),
         dtype=context.dtype(0),
         b_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
         output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,
@@ -350,7 +298,7 @@ def fused_matmul(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         transpose_a=context.integer("transA", 0) == 1,
         transpose_b=context.integer("transB", 0) == 1,
-        b_is_weight=_is_weight(context, 1),
+        b_is_weight=is_weight(context, 1),
         epilogue=(activation,) if activation else (),
     )
     return Kernels(kernels=(kernel,))
@@ -406,7 +354,7 @@ def gemm_gelu(context: NodeContext) -> Outcome:
         context.shape(0),
         context.shape(1),
         dtype=context.dtype(0),
-        b_is_weight=_is_weight(context, 1),
+        b_is_weight=is_weight(context, 1),
         epilogue=epilogue,
     )
     return Kernels(kernels=(kernel,))
@@ -419,7 +367,7 @@ def gemm_float8(context: NodeContext) -> Outcome:
 
 @lowers("SparseToDenseMatMul", "MatMulPacked", domain="com.microsoft", gives="gemm", note="counted as dense")
 def dense_matmul(context: NodeContext) -> Outcome:
-    kernel = matmul_dims(context.shape(0), context.shape(1), dtype=context.dtype(1), b_is_weight=_is_weight(context, 1))
+    kernel = matmul_dims(context.shape(0), context.shape(1), dtype=context.dtype(1), b_is_weight=is_weight(context, 1))
     return Kernels(kernels=(kernel,))
 
 
@@ -429,7 +377,7 @@ def router_product(context: NodeContext) -> Outcome:
         context.shape(0),
         context.shape(1),
         dtype=context.dtype(0),
-        b_is_weight=_is_weight(context, 1),
+        b_is_weight=is_weight(context, 1),
         epilogue=(context.text("activation", "swiglu"),),
     )
     return Kernels(kernels=(kernel,))
@@ -440,173 +388,3 @@ def pairwise_distance(context: NodeContext) -> Outcome:
     (m, k), n = context.shape(0), context.shape(1)[0]
     kernel = Gemm(m=m, n=n, k=k, transpose_b=True, dtype=context.dtype(0), epilogue=("square", "add_norms", "sqrt"))
     return Kernels(kernels=(kernel,))
-
-
-# --- Einsum -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """An operand of an einsum: one letter a dimension, sizes, strides."""
-
-    letters: tuple[str, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def _parse(equation: str, shapes: list[tuple[int, ...]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]] | None:
-    """Letters of each operand and of the output; an ellipsis' dimensions are called "0", "1", … from the right."""
-    equation = equation.replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(shapes):
-        return None
-    longest = 0
-    letters: list[tuple[str, ...]] = []
-    for term, shape in zip(terms, shapes, strict=True):
-        if "..." in term:
-            before, _, after = term.partition("...")
-            count = len(shape) - len(before) - len(after)
-            if count < 0:
-                return None
-            longest = max(longest, count)
-            letters.append((*before, *(str(place) for place in range(count - 1, -1, -1)), *after))
-        else:
-            letters.append(tuple(term))
-        if len(letters[-1]) != len(shape):
-            return None
-    ellipsis = tuple(str(place) for place in range(longest - 1, -1, -1))
-    if arrow:
-        before, dots, after = right.partition("...")
-        return letters, (*before, *(ellipsis if dots else ()), *after)
-    seen = [letter for term in letters for letter in term]
-    once = sorted({letter for letter in seen if seen.count(letter) == 1 and not letter.isdigit()})
-    return letters, (*ellipsis, *once)
-
-
-@lowers("Einsum", gives="depends", note="a contraction is a gemm; else pointwise, a reduction or a transpose")
-def einsum(context: NodeContext) -> Outcome:
-    """Contracts from left to right, as PyTorch does without a path optimiser."""
-    shapes = [context.shape(index) for index in range(len(context.inputs))]
-    parsed = _parse(context.text("equation", ""), shapes)
-    if parsed is None:
-        return Unsupported(reason=f"the equation {context.text('equation', '')!r} doesn't fit the operands' ranks")
-    letters, output = parsed
-    dtype = context.dtype(0)
-    kernels: list[Kernel] = []
-    terms = []
-    for index, (names, shape) in enumerate(zip(letters, shapes, strict=True)):
-        term = _diagonal(_Term(names, shape, context.strides(index)))
-        elsewhere = {name for other, held in enumerate(letters) if other != index for name in held} | set(output)
-        terms.append(_summed(term, elsewhere, dtype, kernels))
-    result = terms[0]
-    for index, term in enumerate(terms[1:], 1):
-        later = {name for following in terms[index + 1 :] for name in following.letters}
-        result = _contracted(result, term, later | set(output), dtype, context, kernels)
-    order = [name for name in output if name in result.letters]
-    strides = tuple(result.strides[result.letters.index(name)] for name in order)
-    shape = tuple(result.shape[result.letters.index(name)] for name in order)
-    missing = len(output) - len(order)
-    if is_contiguous(shape, strides) or missing:
-        return Kernels(kernels=tuple(kernels)) if kernels else Free(reason="a view of its operand", host=True)
-    if not context.lazy:
-        kernels.append(replace(copy_kernel(dtype, shape, strides), operation="transpose"))
-        return Kernels(kernels=tuple(kernels))
-    layouts = (context.view(0, shape, strides) or Layout(strides=strides),)
-    if kernels:
-        return Kernels(kernels=tuple(kernels), layouts=layouts)
-    return Free(reason="a view: its strides are permuted", host=True, layouts=layouts)
-
-
-def _diagonal(term: _Term) -> _Term:
-    """A letter that stands twice in a term: the diagonal, whose stride is the sum of both."""
-    sizes: dict[str, int] = {}
-    strides: dict[str, int] = {}
-    for name, size, stride in zip(term.letters, term.shape, term.strides, strict=True):
-        sizes[name] = max(size, sizes.get(name, 1))
-        strides[name] = strides.get(name, 0) + stride
-    return _Term(tuple(sizes), tuple(sizes.values()), tuple(strides.values()))
-
-
-def _summed(term: _Term, elsewhere: set[str], dtype: DataType, kernels: list[Kernel]) -> _Term:
-    """Sums the letters that stand nowhere else before anything is multiplied."""
-    alone = [name for name in term.letters if name not in elsewhere]
-    sizes = dict(zip(term.letters, term.shape, strict=True))
-    if not alone:
-        return term
-    kept = tuple(name for name in term.letters if name in elsewhere)
-    shape = tuple(sizes[name] for name in kept)
-    reduced = prod(sizes[name] for name in alone)
-    if reduced != 1:
-        last = max(term.letters.index(name) for name in alone)
-        kernels.append(
-            Reduction(
-                operation="sum",
-                outputs=prod(shape),
-                reduced=reduced,
-                inner=max(prod(term.shape[last + 1 :]), 1),
-                dtype=dtype,
-                output=TensorSpec(dtype=dtype, shape=shape),
-            )
-        )
-    return _Term(kept, shape, contiguous_strides(shape))
-
-
-def _contracted(
-    left: _Term, right: _Term, needed: set[str], dtype: DataType, context: NodeContext, kernels: list[Kernel]
-) -> _Term:
-    """Two terms become one: (b, m, k) @ (b, k, n); dimensions of size 1 belong to neither side's sums."""
-    sizes = dict(zip(left.letters, left.shape, strict=True))
-    for name, size in zip(right.letters, right.shape, strict=True):
-        sizes[name] = max(size, sizes.get(name, 1))
-    in_left = {name for name, size in zip(left.letters, left.shape, strict=True) if size != 1}
-    in_right = {name for name, size in zip(right.letters, right.shape, strict=True) if size != 1}
-    order = tuple(dict.fromkeys((*left.letters, *right.letters)))
-    batch = tuple(name for name in order if name in in_left and name in in_right and name in needed)
-    summed = tuple(name for name in order if name in in_left and name in in_right and name not in needed)
-    rows = tuple(name for name in order if name in in_left and name not in in_right)
-    cols = tuple(name for name in order if name in in_right and name not in in_left)
-    ones = tuple(name for name in order if sizes[name] == 1 and name in needed)
-    if summed:
-        first = _folded(left, (batch, rows, summed), sizes, dtype, context)
-        second = _folded(right, (batch, summed, cols), sizes, dtype, context)
-        transpose_a, first = first.for_blas() if context.lazy else (False, first)
-        transpose_b, second = second.for_blas() if context.lazy else (False, second)
-        kernels.extend((*first.copies, *second.copies))
-        kernels.append(
-            Gemm(
-                batch=prod(sizes[name] for name in batch),
-                m=prod(sizes[name] for name in rows),
-                n=prod(sizes[name] for name in cols),
-                k=prod(sizes[name] for name in summed),
-                transpose_a=transpose_a,
-                transpose_b=transpose_b,
-                dtype=dtype,
-            )
-        )
-        names = (*ones, *batch, *rows, *cols)
-    else:
-        names = tuple(name for name in order if name in needed or name in rows or name in cols)
-        shape = tuple(sizes[name] for name in names)
-        inputs = tuple(
-            TensorSpec(
-                dtype=dtype,
-                shape=tuple(term.shape[term.letters.index(name)] if name in term.letters else 1 for name in names),
-            )
-            for term in (left, right)
-        )
-        wide = tuple(spec for spec in inputs if spec.element_count != 1) or inputs[:1]
-        kernels.append(Elementwise(operations=("mul",), inputs=wide, output=TensorSpec(dtype=dtype, shape=shape)))
-    shape = tuple(sizes[name] for name in names)
-    return _Term(names, shape, contiguous_strides(shape))
-
-
-def _folded(
-    term: _Term, groups: tuple[tuple[str, ...], ...], sizes: dict[str, int], dtype: DataType, context: NodeContext
-) -> _Operand:
-    """The term permuted to the three groups and reshaped to rank 3: a copy where its strides don't allow a view."""
-    names = [name for group in groups for name in group]
-    shape = tuple(term.shape[term.letters.index(name)] for name in names)
-    strides = tuple(term.strides[term.letters.index(name)] for name in names)
-    target = tuple(prod(sizes[name] for name in group) for group in groups)
-    return _Operand(shape, strides, dtype).reshaped(target)

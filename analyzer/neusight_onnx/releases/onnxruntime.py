@@ -17,6 +17,7 @@ _INSTRUCTIONS = "launches and machine code of SkipLayerNormalization in onnxrunt
 _DECODING = (
     "launches of MultiHeadAttention and of GroupQueryAttention's decoding in FP16 in onnxruntime-gpu {}, as an H100"
 )
+_MESSAGES = "messages in the CUDA provider of onnxruntime-gpu {}"
 _CODE = "machine code and PTX in the CUDA provider of onnxruntime-gpu {} on PyPI"
 
 ONNXRUNTIME = History(
@@ -202,6 +203,13 @@ ONNXRUNTIME = History(
             fields={"joins_first_bias": False},
         ),
         Change(
+            since=(1, 27),
+            what="a QMoE with weights of the gate beside fc1 (fc3) is refused",
+            before="a QMoE may have weights of the gate beside fc1 (fc3)",
+            source=_MESSAGES.format("1.22, 1.23, 1.25, 1.26, 1.27, 1.29 and 1.30"),
+            fields={"gates_apart": "all"},
+        ),
+        Change(
             since=(1, 28),
             what="its own kernels are compiled for compute capabilities 7.5 to 12.0",
             before="its own kernels are compiled for compute capabilities 6.0 to 9.0, for later ones by the driver",
@@ -221,6 +229,13 @@ ONNXRUNTIME = History(
             before="GroupQueryAttention decodes by FlashAttention 2, a block for each head",
             source=_DECODING.format("1.24, 1.25, 1.26, 1.27 and 1.28"),
             fields={"has_xqa": False},
+        ),
+        Change(
+            since=(1, 31),
+            what="a QMoE of FP8 in blocks may have weights of the gate beside fc1 (fc3)",
+            before="a QMoE with weights of the gate beside fc1 (fc3) is refused",
+            source=_MESSAGES.format("1.30 and 1.31"),
+            fields={"gates_apart": "none"},
         ),
         Change(
             since=(1, 31),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
@@ -156,7 +156,7 @@ def folded(sentences: Iterable[str]) -> list[str]:
     first two, and how many are like them. Other figures of one name are another statement."""
     alike: dict[str, list[str]] = {}
     seen: set[tuple[str, ...]] = set()
-    for sentence in _sizes_together(sentences):
+    for sentence in _machines_together(_gpus_together(_sizes_together(sentences))):
         kind = _FIGURE.sub("0", _NAME.sub("'", sentence))
         named = (kind, *_NAME.findall(sentence))
         alike.setdefault(sentence if named in seen else kind, []).append(sentence)
@@ -181,16 +181,57 @@ _MOST_SIZES = 12
 def _sizes_together(sentences: Iterable[str]) -> list[str]:
     """Sizes that stand in for open dims in one sentence, where the first is (graph/bindings.py has one for each)."""
     found = list(sentences)
-    sizes = [match for match in map(_OPEN_SIZE.fullmatch, found) if match is not None]
-    if len(sizes) < 2 or any(match[2] for match in sizes):
+    if any(match is not None and match[2] for match in map(_OPEN_SIZE.fullmatch, found)):
         return found
-    names = ",".join(f"{match[3]}=N" for match in sizes) if len(sizes) <= _MOST_OPTIONS else "NAME=N,..."
-    said = [match[1] for match in sizes[:_MOST_SIZES]]
-    more = f" and {len(sizes) - len(said)} more" if len(sizes) > len(said) else ""
-    together = f"{', '.join(said)}{more} (defaults, the model leaves them free; --dim {names} changes them)"
-    rest = [sentence for sentence in found if _OPEN_SIZE.fullmatch(sentence) is None]
-    rest.insert(next(at for at, sentence in enumerate(found) if _OPEN_SIZE.fullmatch(sentence)), together)
-    return rest
+
+    def together(sizes: Sequence[re.Match[str]]) -> str:
+        names = ",".join(f"{match[3]}=N" for match in sizes) if len(sizes) <= _MOST_OPTIONS else "NAME=N,..."
+        said = [match[1] for match in sizes[:_MOST_SIZES]]
+        more = f" and {len(sizes) - len(said)} more" if len(sizes) > len(said) else ""
+        return f"{', '.join(said)}{more} (defaults, the model leaves them free; --dim {names} changes them)"
+
+    return _together(found, _OPEN_SIZE, together)
+
+
+_ONE_OF_SEVERAL = re.compile(r"GPU: ('[^']+') is taken as ('[^']+'); --gpu (.+) for the others?")
+_OF_A_MACHINE = re.compile(r"GPU: ('[^']+') is taken as one ('[^']+') (\(which GPUs a cloud's machine has .+\))")
+
+
+def _gpus_together(sentences: Iterable[str]) -> list[str]:
+    """Names that several GPUs share in one sentence (assumptions/run.py has one for each)."""
+
+    def together(matches: Sequence[re.Match[str]]) -> str:
+        first, *more = matches
+        others = [match[3].replace(" or ", ", ") for match in matches]
+        taken = [f"{first[1]} is taken as {first[2]} (not {others[0]})"]
+        taken += [f"{match[1]} as {match[2]} (not {other})" for match, other in zip(more, others[1:], strict=True)]
+        return f"GPUs: {', '.join(taken)}; --gpu takes any of them"
+
+    return _together(sentences, _ONE_OF_SEVERAL, together)
+
+
+def _machines_together(sentences: Iterable[str]) -> list[str]:
+    """The GPUs of several machines in one sentence."""
+
+    def together(matches: Sequence[re.Match[str]]) -> str:
+        first, *more = matches
+        taken = [f"{first[1]} is taken as one {first[2]}", *(f"{match[1]} as one {match[2]}" for match in more)]
+        return f"GPUs: {', '.join(taken)} {first[3]}"
+
+    return _together(sentences, _OF_A_MACHINE, together)
+
+
+def _together(
+    sentences: Iterable[str], form: re.Pattern[str], said: Callable[[Sequence[re.Match[str]]], str]
+) -> list[str]:
+    """``sentences``, with what is ``said`` of all that have the form in the place of the first, where several do."""
+    found = list(sentences)
+    matches = {at: match for at, sentence in enumerate(found) if (match := form.fullmatch(sentence)) is not None}
+    if len(matches) < 2:
+        return found
+    first = next(iter(matches))
+    found[first] = said(list(matches.values()))
+    return [sentence for at, sentence in enumerate(found) if at == first or at not in matches]
 
 
 def place_of(row: KernelRow) -> str:

@@ -15,7 +15,8 @@ from neusight_onnx.laws.analytic.work import (
     Work,
 )
 from neusight_onnx.laws.elementwise import fused_cost, integer_lanes_per_sm
-from neusight_onnx.laws.issue import CUMSUM_BLOCK, LIBRARY, summed_before, sums_all_before
+from neusight_onnx.laws.issue_counts import CUMSUM_BLOCK, LIBRARY
+from neusight_onnx.laws.issue_rows import summed_before, sums_all_before
 
 REDUCTION_EFFICIENCY = 0.90
 """Against an elementwise kernel: NVIDIA's reductions come near the copy rate; the tail of the tree costs the rest."""

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.report.grouping import by_kernel_class, common_name, place_of
 from neusight_onnx.report.json_text import Json, rounded
 from neusight_onnx.report.model import KernelRow, MemoryPoint, Report
@@ -33,17 +34,18 @@ _CUT_NAME = 48
 NAME_BUDGET = 8_000_000
 """Characters of all names together: what keeps a file of hostile names under some 15 MB."""
 
-_ROOFS = (
-    ("fp32", "FP32"),
-    ("fp32_matrix", "FP32, matrix cores"),
-    ("tf32", "TF32"),
-    ("fp16", "FP16, tensor cores"),
-    ("fp16_accumulate", "FP16, sums in FP16"),
-    ("bf16", "BF16, tensor cores"),
-    ("int8", "INT8, tensor cores"),
-    ("fp8", "FP8, tensor cores"),
-    ("fp4", "FP4, tensor cores"),
-)
+_ROOFS = {
+    "fp32": "FP32",
+    "fp32_matrix": "FP32, matrix cores",
+    "tf32": "TF32",
+    "fp16": "FP16, {units}",
+    "fp16_accumulate": "FP16, sums in FP16",
+    "bf16": "BF16, {units}",
+    "int8": "INT8, {units}",
+    "fp8": "FP8, {units}",
+    "fp4": "FP4, {units}",
+}
+"""Peaks in the order in which they are listed, and what they are called."""
 _ROOFS_OF_DTYPE = {
     "float16": ("fp16", "fp16_accumulate"),
     "bfloat16": ("bf16",),
@@ -185,7 +187,18 @@ def _roofs(report: Report) -> list[Json]:
     if report.gpu.vendor != "NVIDIA":
         used.add("fp32_matrix")
     peaks = peaks_of(report)
-    return [{"name": label, "flops": peaks[pipe]} for pipe, label in _ROOFS if pipe in used and pipe in peaks]
+    return [
+        {"name": label.format(units=_units(report.gpu, pipe)), "flops": peaks[pipe]}
+        for pipe, label in _ROOFS.items()
+        if pipe in used and pipe in peaks
+    ]
+
+
+def _units(gpu: GpuSpec, pipe: str) -> str:
+    """What multiplies: Pascal has no tensor cores, Volta's take FP16 alone."""
+    if not gpu.has_matrix_units or (pipe == "int8" and gpu.int8_on_lanes):
+        return "vector lanes"
+    return "tensor cores" if gpu.vendor == "NVIDIA" else "matrix cores"
 
 
 def _memory(report: Report, names: _Names) -> Json:
