@@ -18,7 +18,7 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.runtime import RUNTIMES
-from test_patterns import MATCHING, NUMBERS, WEIGHTS
+from test_patterns import LAYER, MATCHING, NUMBERS, RMS_DIVIDED, WEIGHTS
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31),
@@ -297,6 +297,23 @@ def test_open_sizes_are_known_as_it_knows_them(text: str, tmp_path: Path) -> Non
     path = tmp_path / "open.onnx"
     onnx.save(onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]> open ' + text), path)
     assert not compare(path).differences
+
+
+GIVEN = {
+    "a scale that is an input": RMS_DIVIDED.replace("gamma", "g"),
+    "a scale that is made": RMS_DIVIDED.replace("gamma", "h").replace("p = ", "h = Exp(g)\n    p = ", 1),
+    "scale and shift that are inputs": LAYER.replace("gamma", "g").replace("shift", "g"),
+    "a shift that is made": LAYER.replace("shift", "h").replace("m = ", "h = Exp(g)\n    m = ", 1),
+}
+"""Normalizations by parameters that aren't constant."""
+
+
+@pytest.mark.parametrize("size", [(16,), (1, 16), (2, 1, 16)])
+@pytest.mark.parametrize("nodes", GIVEN.values(), ids=GIVEN.keys())
+def test_parameters_of_normalizations_are_vectors_of_any_source(
+    nodes: str, size: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert not compare(as_file(nodes, {"x": (2, 8, 16), "g": size}, tmp_path)).differences
 
 
 CONVOLVED = {
