@@ -246,6 +246,42 @@ OPEN_MODELS = {
         b = Gather<axis = 0>(q, second)
         y = Mul(a, b)
     }""",
+    "expanded to ones": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        ones = Constant<value = int64[2] {1, 1}>()
+        e = Expand(r, ones)
+        y = Exp(e)
+    }""",
+    "expanded to the size that is known": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        l = Less(r, x)
+        to = Constant<value = int64[3] {1, 1, 8}>()
+        e = Expand(l, to)
+        y = Where(e, r, x)
+    }""",
+    "expanded to a size that may be its own": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        to = Constant<value = int64[3] {1, 16, 8}>()
+        e = Expand(r, to)
+        y = Exp(e)
+    }""",
+    "expanded to more dimensions": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        ones = Constant<value = int64[4] {1, 1, 1, 1}>()
+        e = Expand(r, ones)
+        y = Exp(e)
+    }""",
+    "expanded to the shape of what has fixed sizes": """
+    (float[2, 4, 8] x) => (y) {
+        r = Relu(x)
+        n = Shape(x)
+        e = Expand(r, n)
+        y = Exp(e)
+    }""",
     # squeeze of an open size: the branches differ in rank, so that nothing behind them has one
     "no rank behind branches": """
     (float[batch, s, 8] x, float[batch, s] z) => (y) {
