@@ -335,6 +335,34 @@ def test_open_sizes_are_known_as_it_knows_them(text: str, tmp_path: Path) -> Non
     assert not compare(path).differences
 
 
+INVERTED = {
+    "times an inverse": "r = Sqrt(x)\ni = Div(one, r)\ny = Mul(x2, i)",
+    "an inverse times": "r = Sqrt(x)\ni = Div(one, r)\ny = Mul(i, x2)",
+    "an inverse that others read": "r = Sqrt(x)\ni = Div(one, r)\nm = Mul(i, x2)\ny = Add(m, i)",
+    "an inverse times itself": "r = Sqrt(x)\ni = Div(one, r)\ny = Mul(i, i)",
+    "two inverses": "r = Sqrt(x)\ni = Div(one, r)\ne = Exp(x2)\nj = Div(one, e)\ny = Mul(i, j)",
+    "another number": "r = Sqrt(x)\ni = Div(two, r)\ny = Mul(i, x2)",
+}
+RMS_OF_KEYS = (
+    "t = Transpose<perm=[0, 2, 1, 3]>(x)\n"
+    + RMS_DIVIDED.replace("(x, ", "(t, ").replace("y = ", "k = ")
+    + "\nu = Transpose<perm=[0, 1, 3, 2]>(k)\ny = MatMul(x2, u)"
+)
+
+
+@pytest.mark.parametrize("nodes", INVERTED.values(), ids=INVERTED.keys())
+def test_factors_are_divided_as_it_divides_them(nodes: str, tmp_path: Path) -> None:
+    inputs = {name: (8, 8, 8) for name in ("x", "x2") if f"({name}" in nodes or f" {name})" in nodes}
+    assert not compare(as_file(nodes, inputs, tmp_path)).differences
+
+
+def test_transposes_move_through_the_formula_of_an_rms_normalization(tmp_path: Path) -> None:
+    """Normalized keys of an attention: before it merges such formulas, so that this one stays."""
+    compared = compare(as_file(RMS_OF_KEYS, {"x": (2, 4, 8, 16), "x2": (2, 8, 4, 16)}, tmp_path))
+    assert not compared.differences
+    assert "RMSNormalization" not in compared.ours
+
+
 GIVEN = {
     "a scale that is an input": RMS_DIVIDED.replace("gamma", "g"),
     "a scale that is made": RMS_DIVIDED.replace("gamma", "h").replace("p = ", "h = Exp(g)\n    p = ", 1),

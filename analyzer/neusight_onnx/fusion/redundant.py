@@ -1,6 +1,7 @@
 """What ONNX Runtime's optimiser takes out before it merges: what changes nothing, and what was computed before.
 
-CastElimination, ExpandElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination (1.32, level 1),
+CastElimination, DivMulFusion, ExpandElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination
+(1.32, level 1),
 as ``benchmarks/fusion_ort.py`` compares them.
 """
 
@@ -40,6 +41,8 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
     kept = kept_values(graph)
     given = frozenset(declared.name for declared in graph.graph.inputs)
     negations = _negated_conditions(graph, kept)
+    inverted = _inverted_factors(graph, kept)
+    inverses: dict[str, Node] = {}
     ones, expanded = _targets_of_ones(graph), _expanding_nothing(graph)
     negated: dict[str, str] = {}
     instead: dict[str, str] = {}
@@ -57,6 +60,14 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
             negated[node.outputs[0]] = node.inputs[0]
             passed.setdefault(node.inputs[0], []).extend(node.stands_for)
             continue
+        if node.name in inverted:
+            inverses[node.outputs[0]] = node
+            continue
+        if inverses and node.op_type == "Mul" and not inverses.keys().isdisjoint(node.inputs):
+            divisor = next(inverses[name] for name in node.inputs if name in inverses)
+            factor = next(name for name in node.inputs if name != divisor.outputs[0])
+            both = tuple(dict.fromkeys((*divisor.stands_for, *node.stands_for)))
+            node = replace(node, op_type="Div", inputs=(factor, divisor.inputs[1]), origins=both)
         if negated and node.inputs[0] in negated:
             condition, if_true, if_false = node.inputs
             node = replace(node, inputs=(negated[condition], if_false, if_true))
@@ -73,7 +84,7 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
                 gone.setdefault(same.name, []).extend(node.stands_for)
                 continue
         nodes.append(node)
-    if not instead and not negated:
+    if not instead and not negated and not inverses:
         return graph
     # what makes the operand of one that passes it on names it, or, behind an input of the graph, what reads it next
     for node in nodes if passed else ():
@@ -106,6 +117,29 @@ def _negated_conditions(graph: InferredGraph, kept: Set[str]) -> frozenset[str]:
                         found.pop(name, None)
         return frozenset(node for name, node in found.items() if read[name])
     return frozenset()
+
+
+def _inverted_factors(graph: InferredGraph, kept: Set[str]) -> frozenset[str]:
+    """The divisions of 1 that one product alone reads, as one of its factors: the other one is divided instead."""
+    found: dict[str, str] = {}
+    for node in graph.graph.nodes:
+        if node.op_type == "Div" and not node.domain and len(node.inputs) == 2 and node.outputs[0] not in kept:
+            one, divisor = (graph.values.get(name) for name in node.inputs)
+            if one is None or one.data is None or not one.is_constant or one.data.size != 1:
+                continue
+            fits = divisor is not None and divisor.shape is not None and one.data.ndim <= len(divisor.shape)
+            if fits and float(one.data.reshape(())) == 1.0:
+                found[node.outputs[0]] = node.name
+    if not found:
+        return frozenset()
+    reads = Counter(name for node in graph.graph.nodes for name in node.inputs if name in found)
+    inverted = set()
+    for node in graph.graph.nodes:
+        if node.op_type == "Mul" and not node.domain and len(node.inputs) == 2:
+            factor = next((name for name in node.inputs if name in found), None)
+            if factor is not None and reads[factor] == 1:
+                inverted.add(found[factor])
+    return frozenset(inverted)
 
 
 @dataclass(slots=True)
