@@ -42,7 +42,9 @@ from torch.nn import functional
 
 RECIPES = {
     "onnxruntime-1.4": "torch==1.5.1 transformers==3.0.2 onnx==1.7.0 onnxruntime==1.4.0 onnxruntime-tools==1.4.2",
-    "transformer-deploy": "torch==1.10.2 transformers==4.12.5 onnx==1.10.2 onnxruntime==1.9.0 sympy packaging coloredlogs",
+    "transformer-deploy": (
+        "torch==1.10.2 transformers==4.12.5 onnx==1.10.2 onnxruntime==1.9.0 coloredlogs packaging sympy"
+    ),
     "nvidia-bert": "torch==1.10.2 onnx==1.10.2",
 }
 """What ``pip install`` gets in a Python 3.8, with "numpy<1.24" and "protobuf<3.21" each time."""

@@ -128,6 +128,76 @@ qwen3-next Qwen3NextForCausalLM Qwen3NextConfig causal + hidden_size=2048 interm
     moe_intermediate_size=512 shared_expert_intermediate_size=512 num_experts=8 num_experts_per_tok=4 \\
     num_attention_heads=16 num_key_value_heads=2 head_dim=256 layer_types=["linear_attention","full_attention"]
 rwkv-169m RwkvForCausalLM RwkvConfig causal + hidden_size=768
+llama-4-scout Llama4ForCausalLM Llama4TextConfig causal + num_hidden_layers=4 hidden_size=2048 intermediate_size=2048 \\
+    intermediate_size_mlp=4096 num_attention_heads=16 num_key_value_heads=8 head_dim=128 num_local_experts=4 \\
+    interleave_moe_layer_step=2 attention_chunk_size=8 no_rope_layers=[1,1,1,0]
+glm-4.5-air Glm4MoeForCausalLM Glm4MoeConfig causal + hidden_size=2048 intermediate_size=5472 num_attention_heads=48 \\
+    num_key_value_heads=8 head_dim=128 n_routed_experts=8 use_qk_norm=true
+glm-4.7-flash Glm4MoeLiteForCausalLM Glm4MoeLiteConfig causal + n_routed_experts=8 mlp_layer_types=["dense","sparse"]
+deepseek-v3.2 DeepseekV32ForCausalLM DeepseekV32Config causal + hidden_size=2048 intermediate_size=4096 \\
+    moe_intermediate_size=1024 num_attention_heads=32 num_key_value_heads=32 n_routed_experts=16 n_group=4 \\
+    topk_group=2 \\
+    num_experts_per_tok=4 index_topk=8 index_n_heads=16 mlp_layer_types=["dense","sparse"] \\
+    layer_types=["indexed_attention","indexed_attention"]
+kimi-linear-48b KimiLinearForCausalLM KimiLinearConfig causal + num_hidden_layers=3 intermediate_size=4608 \\
+    num_experts=8 \\
+    num_experts_per_token=4 mlp_layer_types=["dense","sparse","sparse"] \\
+    layer_types=["linear_attention","linear_attention","full_attention"]
+qwen3.5-4b Qwen3_5ForCausalLM Qwen3_5TextConfig causal + hidden_size=2048 intermediate_size=6144 \\
+    num_attention_heads=8 \\
+    num_key_value_heads=2 linear_num_value_heads=16 layer_types=["linear_attention","full_attention"]
+bamba-9b BambaForCausalLM BambaConfig causal + hidden_size=2048 intermediate_size=7168 num_attention_heads=16 \\
+    num_key_value_heads=4 mamba_n_heads=64 attn_layer_indices=[1]
+zamba2-1.2b Zamba2ForCausalLM Zamba2Config causal + hidden_size=1024 intermediate_size=4096 num_attention_heads=16 \\
+    num_key_value_heads=16 layers_block_type=["linear_attention","hybrid"]
+jamba JambaForCausalLM JambaConfig causal + hidden_size=1024 intermediate_size=3584 num_attention_heads=8 \\
+    num_key_value_heads=2 num_experts=4 attn_layer_period=2 attn_layer_offset=1 mamba_dt_rank=64 use_mamba_kernels=false
+nemotron-h NemotronHForCausalLM NemotronHConfig causal + num_hidden_layers=4 hidden_size=2048 num_attention_heads=16 \\
+    intermediate_size=5376 mamba_num_heads=64 moe_intermediate_size=1922 moe_shared_expert_intermediate_size=1922
+falcon-mamba FalconMambaForCausalLM FalconMambaConfig causal + hidden_size=1024 use_mambapy=false
+recurrent-gemma-2b RecurrentGemmaForCausalLM RecurrentGemmaConfig causal + hidden_size=1280 num_attention_heads=5 \\
+    num_hidden_layers=3
+xlstm-7b xLSTMForCausalLM xLSTMConfig causal + hidden_size=1024 embedding_dim=1024 num_blocks=2 num_heads=4
+olmo-hybrid OlmoHybridForCausalLM OlmoHybridConfig causal + hidden_size=1536 intermediate_size=4096 \\
+    num_attention_heads=12 num_key_value_heads=12 layer_types=["linear_attention","full_attention"]
+ernie-4.5-21b-a3b Ernie4_5_MoeForCausalLM Ernie4_5_MoeConfig causal + hidden_size=2560 num_attention_heads=20 \\
+    num_key_value_heads=4 moe_num_experts=8 moe_layer_start_index=1 moe_layer_end_index=1
+dots.llm1 Dots1ForCausalLM Dots1Config causal + hidden_size=2048 num_attention_heads=16 num_key_value_heads=16 \\
+    intermediate_size=5472 n_routed_experts=8 num_experts_per_tok=4 first_k_dense_replace=1
+minimax-text-01 MiniMaxForCausalLM MiniMaxConfig causal + hidden_size=1536 intermediate_size=2304 \\
+    num_attention_heads=16 \\
+    num_key_value_heads=2 head_dim=128 num_local_experts=4 block_size=8 \\
+    layer_types=["linear_attention","full_attention"]
+minimax-m2 MiniMaxM2ForCausalLM MiniMaxM2Config causal + hidden_size=1536 intermediate_size=768 \\
+    num_attention_heads=24 \\
+    num_key_value_heads=4 num_local_experts=8 num_experts_per_tok=4
+longcat-flash LongcatFlashForCausalLM LongcatFlashConfig causal + num_layers=1 hidden_size=1536 ffn_hidden_size=3072 \\
+    num_attention_heads=16 n_routed_experts=8 zero_expert_num=4 moe_topk=4 expert_ffn_hidden_size=512
+bitnet-2b BitNetForCausalLM BitNetConfig causal + hidden_size=2560 intermediate_size=6912 num_attention_heads=20 \\
+    num_key_value_heads=5
+diffllama DiffLlamaForCausalLM DiffLlamaConfig causal + hidden_size=2048 intermediate_size=8192 \\
+    num_attention_heads=32 \\
+    num_key_value_heads=8
+gemma-4-e2b Gemma4ForCausalLM Gemma4TextConfig causal + num_hidden_layers=4 hidden_size=1536 intermediate_size=6144 \\
+    vocab_size_per_layer_input=8192 num_kv_shared_layers=2 \\
+    layer_types=["sliding_attention","full_attention","sliding_attention","full_attention"]
+exaone-4 Exaone4ForCausalLM Exaone4Config causal + hidden_size=2048 intermediate_size=4096 num_attention_heads=32 \\
+    num_key_value_heads=8 layer_types=["sliding_attention","full_attention"]
+mimo-v2-flash MiMoV2FlashForCausalLM MiMoV2FlashConfig causal + hidden_size=2048 intermediate_size=4096 \\
+    num_attention_heads=32 num_key_value_heads=4 moe_intermediate_size=1024 n_routed_experts=8 num_experts_per_tok=4 \\
+    layer_types=["full_attention","sliding_attention"] mlp_layer_types=["dense","sparse"]
+apertus-8b ApertusForCausalLM ApertusConfig causal + hidden_size=4096 intermediate_size=14336 num_attention_heads=32 \\
+    num_key_value_heads=8
+nanochat NanoChatForCausalLM NanoChatConfig causal +
+lfm3 Lfm3ForCausalLM Lfm3Config causal + num_hidden_layers=3 layer_types=["conv","full_attention","sliding_attention"]
+minicpm3-4b MiniCPM3ForCausalLM MiniCPM3Config causal +
+phi-3.5-moe PhimoeForCausalLM PhimoeConfig causal + hidden_size=2048 intermediate_size=3200 num_attention_heads=16 \\
+    num_key_value_heads=4 num_local_experts=8
+jetmoe-8b JetMoeForCausalLM JetMoeConfig causal +
+deepseek-v4 DeepseekV4ForCausalLM DeepseekV4Config causal + hidden_size=2048 moe_intermediate_size=1024 \\
+    num_attention_heads=16 q_lora_rank=512 n_routed_experts=8 num_experts_per_tok=4 \\
+    layer_types=["heavily_compressed_attention","compressed_sparse_attention"]
+afmoe AfmoeForCausalLM AfmoeConfig causal + num_experts=8 layer_types=["sliding_attention","full_attention"]
 bert-base BertModel BertConfig encoder num_hidden_layers=2
 distilbert DistilBertForSequenceClassification DistilBertConfig encoder n_layers=2
 minilm-l6 BertModel BertConfig sentence num_hidden_layers=2 hidden_size=384 num_attention_heads=12 \\
@@ -206,6 +276,8 @@ def _torch_model(family: Family, *, attention: str | None = None) -> Any:
 
     config = getattr(transformers, family.config)(**family.sizes)
     config.architectures = [family.model]
+    if family.config == "Llama4TextConfig":
+        _without_complex_numbers()
     if attention:
         config._attn_implementation = attention
     with _no_initialisation():
@@ -213,6 +285,28 @@ def _torch_model(family: Family, *, attention: str | None = None) -> Any:
     for number, parameter in enumerate(model.parameters()):
         parameter.data.view(-1)[:1] = number / 1024  # optimisers merge what reads equal weights
     return model, config
+
+
+def _without_complex_numbers() -> None:
+    """Llama 4's rotation in cosines and sines: no exporter has the complex numbers that transformers writes."""
+    import torch
+    from transformers.models.llama4 import modeling_llama4
+
+    def angles(self: Any, x: Any, position_ids: Any) -> Any:
+        frequencies = position_ids[:, :, None].float() * self.inv_freq[None, None, :].float()
+        return torch.stack((frequencies.cos(), frequencies.sin()), -1) * self.attention_scaling
+
+    def rotated(xq: Any, xk: Any, turns: Any) -> Any:
+        cosine, sine = (part[:, :, None, :] for part in turns.unbind(-1))
+
+        def turned(x: Any) -> Any:
+            a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+            return torch.stack((a * cosine - b * sine, a * sine + b * cosine), -1).flatten(3).type_as(x)
+
+        return turned(xq), turned(xk)
+
+    modeling_llama4.Llama4TextRotaryEmbedding.forward = angles
+    modeling_llama4.apply_rotary_emb = rotated
 
 
 def _no_initialisation() -> Any:
@@ -637,7 +731,7 @@ def _jobs(exporters: set[str]) -> dict[str, tuple[str, Family | None, bool, Call
         if exporter in exporters:
             jobs[name] = (exporter, family, cached, run)
 
-    states = (
+    states = (  # what they keep is other than keys and values of one size, or fails to export
         "mamba-130m",
         "mamba2-130m",
         "rwkv-169m",
@@ -646,12 +740,33 @@ def _jobs(exporters: set[str]) -> dict[str, tuple[str, Family | None, bool, Call
         "granite-4-h-tiny",
         "falcon-h1-0.5b",
         "qwen3-next",
+        "kimi-linear-48b",
+        "qwen3.5-4b",
+        "bamba-9b",
+        "zamba2-1.2b",
+        "jamba",
+        "nemotron-h",
+        "falcon-mamba",
+        "recurrent-gemma-2b",
+        "xlstm-7b",
+        "olmo-hybrid",
+        "minimax-text-01",
+        "lfm3",
+        "gemma-4-e2b",
+        "deepseek-v2-lite",
+        "deepseek-v3",
+        "deepseek-v3.2",
+        "deepseek-v4",
+        "glm-4.7-flash",
+        "longcat-flash",
+        "mimo-v2-flash",
+        "minicpm3-4b",
     )
     for name, family in FAMILIES.items():
         f = family
         add(f"{name}.torchscript", "torch", f, False, lambda p, f=f: _by_torch(f, p, dynamo=False))
         add(f"{name}.dynamo", "torch", f, False, lambda p, f=f: _by_torch(f, p, dynamo=True))
-        cached = family.task == "causal" and name not in states and not name.startswith("deepseek")
+        cached = family.task == "causal" and name not in states
         add(
             f"{name}.hf",
             "transformers",

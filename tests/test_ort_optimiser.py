@@ -18,7 +18,7 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.runtime import RUNTIMES
-from test_patterns import MATCHING, NUMBERS, WEIGHTS
+from test_patterns import LAYER, MATCHING, NUMBERS, RMS_DIVIDED, WEIGHTS
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31),
@@ -246,6 +246,42 @@ OPEN_MODELS = {
         b = Gather<axis = 0>(q, second)
         y = Mul(a, b)
     }""",
+    "expanded to ones": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        ones = Constant<value = int64[2] {1, 1}>()
+        e = Expand(r, ones)
+        y = Exp(e)
+    }""",
+    "expanded to the size that is known": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        l = Less(r, x)
+        to = Constant<value = int64[3] {1, 1, 8}>()
+        e = Expand(l, to)
+        y = Where(e, r, x)
+    }""",
+    "expanded to a size that may be its own": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        to = Constant<value = int64[3] {1, 16, 8}>()
+        e = Expand(r, to)
+        y = Exp(e)
+    }""",
+    "expanded to more dimensions": """
+    (float[batch, s, 8] x) => (y) {
+        r = Relu(x)
+        ones = Constant<value = int64[4] {1, 1, 1, 1}>()
+        e = Expand(r, ones)
+        y = Exp(e)
+    }""",
+    "expanded to the shape of what has fixed sizes": """
+    (float[2, 4, 8] x) => (y) {
+        r = Relu(x)
+        n = Shape(x)
+        e = Expand(r, n)
+        y = Exp(e)
+    }""",
     # squeeze of an open size: the branches differ in rank, so that nothing behind them has one
     "no rank behind branches": """
     (float[batch, s, 8] x, float[batch, s] z) => (y) {
@@ -297,6 +333,51 @@ def test_open_sizes_are_known_as_it_knows_them(text: str, tmp_path: Path) -> Non
     path = tmp_path / "open.onnx"
     onnx.save(onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]> open ' + text), path)
     assert not compare(path).differences
+
+
+INVERTED = {
+    "times an inverse": "r = Sqrt(x)\ni = Div(one, r)\ny = Mul(x2, i)",
+    "an inverse times": "r = Sqrt(x)\ni = Div(one, r)\ny = Mul(i, x2)",
+    "an inverse that others read": "r = Sqrt(x)\ni = Div(one, r)\nm = Mul(i, x2)\ny = Add(m, i)",
+    "an inverse times itself": "r = Sqrt(x)\ni = Div(one, r)\ny = Mul(i, i)",
+    "two inverses": "r = Sqrt(x)\ni = Div(one, r)\ne = Exp(x2)\nj = Div(one, e)\ny = Mul(i, j)",
+    "another number": "r = Sqrt(x)\ni = Div(two, r)\ny = Mul(i, x2)",
+}
+RMS_OF_KEYS = (
+    "t = Transpose<perm=[0, 2, 1, 3]>(x)\n"
+    + RMS_DIVIDED.replace("(x, ", "(t, ").replace("y = ", "k = ")
+    + "\nu = Transpose<perm=[0, 1, 3, 2]>(k)\ny = MatMul(x2, u)"
+)
+
+
+@pytest.mark.parametrize("nodes", INVERTED.values(), ids=INVERTED.keys())
+def test_factors_are_divided_as_it_divides_them(nodes: str, tmp_path: Path) -> None:
+    inputs = {name: (8, 8, 8) for name in ("x", "x2") if f"({name}" in nodes or f" {name})" in nodes}
+    assert not compare(as_file(nodes, inputs, tmp_path)).differences
+
+
+def test_transposes_move_through_the_formula_of_an_rms_normalization(tmp_path: Path) -> None:
+    """Normalized keys of an attention: before it merges such formulas, so that this one stays."""
+    compared = compare(as_file(RMS_OF_KEYS, {"x": (2, 4, 8, 16), "x2": (2, 8, 4, 16)}, tmp_path))
+    assert not compared.differences
+    assert "RMSNormalization" not in compared.ours
+
+
+GIVEN = {
+    "a scale that is an input": RMS_DIVIDED.replace("gamma", "g"),
+    "a scale that is made": RMS_DIVIDED.replace("gamma", "h").replace("p = ", "h = Exp(g)\n    p = ", 1),
+    "scale and shift that are inputs": LAYER.replace("gamma", "g").replace("shift", "g"),
+    "a shift that is made": LAYER.replace("shift", "h").replace("m = ", "h = Exp(g)\n    m = ", 1),
+}
+"""Normalizations by parameters that aren't constant."""
+
+
+@pytest.mark.parametrize("size", [(16,), (1, 16), (2, 1, 16)])
+@pytest.mark.parametrize("nodes", GIVEN.values(), ids=GIVEN.keys())
+def test_parameters_of_normalizations_are_vectors_of_any_source(
+    nodes: str, size: tuple[int, ...], tmp_path: Path
+) -> None:
+    assert not compare(as_file(nodes, {"x": (2, 8, 16), "g": size}, tmp_path)).differences
 
 
 CONVOLVED = {

@@ -10,7 +10,7 @@ from graphs import inferred
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.kernels import Elementwise, GatherScatter, Movement, Normalization, Softmax, Sort
 from neusight_onnx.preparation import works_of
-from neusight_onnx.runtime import RUNTIMES
+from neusight_onnx.runtime import RUNTIMES, get_runtime
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,31 @@ def test_whose_kernel_selects(runtime: str, library: str) -> None:
         (kernel.operation, kernel.library) for work in works for kernel in work.kernels if isinstance(kernel, Sort)
     ]
     assert found == [("topk", library), ("nonzero", "")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sizes", "eager", "compiled"),
+    [
+        pytest.param("y = Gather(x, i)", (50, 8, 4), "vector", "vector", id="rows of 128 bytes"),
+        pytest.param("y = Gather(x, i)", (50, 2), "", "", id="rows of 8 bytes"),
+        pytest.param("y = Gather(x, i)", (50,), "", "", id="numbers"),
+        pytest.param("y = Gather<axis=1>(x, i)", (2, 50, 8), "", "vector", id="the second dimension"),
+        pytest.param("y = Gather<axis=1>(x, i)", (1, 50, 8), "vector", "vector", id="the second one behind a 1"),
+        pytest.param("y = GatherND(x, p)", (50, 50, 8), "", "vector", id="by two indices"),
+        pytest.param("y = GatherND(x, r)", (50, 50, 8), "vector", "vector", id="by one index"),
+        pytest.param("y = GatherElements(x, e)", (50, 8), "", "", id="element by element"),
+    ],
+)
+def test_rows_are_looked_up_16_bytes_at_a_time(nodes: str, sizes: tuple[int, ...], eager: str, compiled: str) -> None:
+    """float32; i: 3 places, p: 3 pairs, r: 3 single ones, e: one for each element."""
+    places = {"i": (3,), "p": (3, 2), "r": (3, 1), "e": (50, 8)}
+    used = {"x": sizes} | {name: shape for name, shape in places.items() if f" {name})" in nodes}
+    graph = inferred(nodes, used, types=dict.fromkeys(places, TensorProto.INT64))
+
+    def access(name: str) -> str:
+        works = works_of(fused_graph(graph, get_runtime(name)), get_runtime(name))
+        (kernel,) = [kernel for work in works for kernel in work.kernels if isinstance(kernel, GatherScatter)]
+        return kernel.access
+
+    assert [access(name) for name in ("eager", "compiled")] == [eager, compiled]
+    assert access("eager@2.7") == access("tensorrt") == access("onnxruntime") == ""

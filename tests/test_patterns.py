@@ -21,6 +21,7 @@ IMAGE = {"x": (2, 8, 4, 4)}
 NUMBERS: dict[str, object] = {
     "root2": 1.4142135,
     "half": 0.5,
+    "minus_half": -0.5,
     "one": 1.0,
     "two": 2.0,
     "three": 3.0,
@@ -100,6 +101,14 @@ RMS_DIVIDED = """
     n = Div(x, r)
     y = Mul(gamma, n)
 """
+RMS_POWER = """
+    p = Pow(x, two)
+    v = ReduceMean<axes=[-1]>(p)
+    e = Add(v, eps)
+    i = Pow(e, minus_half)
+    n = Mul(x, i)
+    y = Mul(n, gamma)
+"""
 GROUP = """
     f = Reshape(x, groups)
     n = InstanceNormalization(f, ones, zeros)
@@ -138,6 +147,8 @@ BATCH = """
 WEIGHTS = {
     "gamma": (16,),
     "shift": (16,),
+    "gamma2": (1, 16),
+    "gammas": (8, 16),
     "gain": (16,),
     "w": (16, 32),
     "bias": (32,),
@@ -177,6 +188,77 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
         X,
         "LayerNormalization",
         RUNTIMES,
+    ),
+    (
+        "layer normalization, the root a power",
+        LAYER.replace("Sqrt(e)", "Pow(e, half)"),
+        X,
+        "LayerNormalization",
+        BUT_ORT,
+    ),
+    (
+        "layer normalization by an inverse power",
+        LAYER.replace("r = Sqrt(e)\n    n = Div(d, r)", "r = Pow(e, minus_half)\n    n = Mul(d, r)"),
+        X,
+        "LayerNormalization",
+        BUT_ORT,
+    ),
+    (
+        "layer normalization by a reciprocal",
+        LAYER.replace("n = Div(d, r)", "i = Reciprocal(r)\n    n = Mul(d, i)"),
+        X,
+        "LayerNormalization",
+        BUT_ORT,
+    ),
+    (
+        "layer normalization by one over the root",
+        LAYER.replace("n = Div(d, r)", "i = Div(one, r)\n    n = Mul(d, i)"),
+        X,
+        "LayerNormalization",
+        RUNTIMES,
+    ),
+    (
+        "layer normalization, scale and shift of two dimensions",
+        LAYER.replace("gamma", "gamma2").replace("shift", "gamma2"),
+        X,
+        "LayerNormalization",
+        BUT_ORT,
+    ),
+    (
+        "layer normalization over two axes",
+        LAYER.replace("[-1]", "[-2, -1]").replace("gamma", "gammas").replace("shift", "gammas"),
+        X,
+        "LayerNormalization",
+        BUT_ORT,
+    ),
+    ("RMS normalization by an inverse power", RMS_POWER, X, "RMSNormalization", ("compiled", "tensorrt")),
+    (
+        "RMS normalization, the root a power",
+        RMS_DIVIDED.replace("Sqrt(e)", "Pow(e, half)"),
+        X,
+        "RMSNormalization",
+        ("compiled", "tensorrt"),
+    ),
+    (
+        "RMS normalization by one over the root",
+        RMS.replace("Reciprocal(r)", "Div(one, r)"),
+        X,
+        "RMSNormalization",
+        ("compiled", "onnxruntime", "tensorrt"),
+    ),
+    (
+        "RMS normalization without scale",
+        RMS_DIVIDED[: RMS_DIVIDED.index("y = ")].replace("n = ", "y = "),
+        X,
+        "RMSNormalization",
+        ("compiled", "tensorrt"),
+    ),
+    (
+        "RMS normalization, the scale of two dimensions",
+        RMS_DIVIDED.replace("gamma", "gamma2"),
+        X,
+        "RMSNormalization",
+        ("compiled", "tensorrt"),
     ),
     ("RMS normalization", RMS, X, "RMSNormalization", ("compiled", "tensorrt")),
     ("RMS normalization by division", RMS_DIVIDED, X, "RMSNormalization", ("compiled", "onnxruntime", "tensorrt")),

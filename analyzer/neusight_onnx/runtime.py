@@ -81,6 +81,8 @@ class Runtime:
     ``skip_norm_at_once``: elements that a thread of the kernel that adds a residual and normalizes takes at once, up to
     1,024 columns: 1 or 4; 0: as today's.
     ``widens_attention``: whether PyTorch's formula for attention without a fused kernel computes in FP32.
+    ``vector_lookups``: which runs of whole 16 bytes its lookups copy so: "none", "rows" that one index each picks, or
+    "any".
     ``lacks_formats``: values of ``--precision`` that it doesn't compute in, "bf16" for "bf16-model", too.
     ``foreach_optimizer``: whether a step's kernels go through many parameters each; ``frees_gradients``: whether
     gradients are given back after a step, not filled with zeros.
@@ -156,6 +158,7 @@ class Runtime:
     has_hard_swish: bool = True
     skip_norm_at_once: int = 0
     widens_attention: bool = True
+    vector_lookups: str = "none"
     lacks_formats: frozenset[str] = frozenset()
     foreach_optimizer: bool = True
     frees_gradients: bool = True
@@ -229,6 +232,9 @@ RUNTIMES: dict[str, Runtime] = {
         # torch 2.9.1: torch.backends.cudnn.conv.fp32_precision and .rnn.fp32_precision are "tf32", that of
         # torch.backends.cuda.matmul "none"; both reach cuDNN's math type (ATen/cudnn/Descriptors.h)
         tf32="cudnn",
+        # embedding, index_select and x[i] of the first dimension (launches of torch 2.9.1 on stand-ins for CUDA's
+        # libraries: vectorized_gather_kernel<16>); other dimensions, several indices, and narrower rows by element
+        vector_lookups="rows",
         history=EAGER,
     ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
@@ -251,6 +257,8 @@ RUNTIMES: dict[str, Runtime] = {
         least_capability=7.0,
         calls_attention=True,
         computes_constants=True,
+        # PTX that Triton 3.5 makes of Inductor's form of an embedding: v4 loads and stores, 7 instructions an element
+        vector_lookups="any",
         history=COMPILED,
     ),
     # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey; the upper end, as cuBLAS and

@@ -17,13 +17,19 @@ Shape = tuple[Dim, ...]
 _AS_FIRST = frozenset(
     {
         *("Abs", "Cast", "Ceil", "Clip", "Cos", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid"),
+        *("Not", "IsInf", "IsNaN", "Round", "Sign"),
         *("HardSwish", "Identity", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg", "QuickGelu"),
         *("RMSNormalization", "Reciprocal", "Relu", "Sigmoid", "SimplifiedLayerNormalization", "Sin", "Softmax"),
         *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Softplus", "Sqrt", "Swish", "Tanh"),
     }
 )
 """Their first result has the shape of their first operand."""
-_BROADCAST = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum", "Where"})
+_BROADCAST = frozenset(
+    {
+        *("Add", "Div", "Max", "Min", "Mod", "Mul", "PRelu", "Pow", "Sub", "Sum", "Where"),
+        *("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor"),
+    }
+)
 _RESHAPE_NAMED = 14
 """The version of Reshape from which on onnx's inference names the sizes of a computed shape."""
 _ALL = _BROADCAST | {"Gather", "MatMul"}

@@ -1,6 +1,7 @@
 """What ONNX Runtime's optimiser takes out before it merges: what changes nothing, and what was computed before.
 
-CastElimination, ExpandElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination (1.32, level 1),
+CastElimination, DivMulFusion, ExpandElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination
+(1.32, level 1),
 as ``benchmarks/fusion_ort.py`` compares them.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass, replace
 from operator import is_
 
+from neusight_onnx.fusion.known_shapes import Shape, known_shapes
+from neusight_onnx.fusion.splits import fixes_sizes
 from neusight_onnx.graph.model import InferredGraph, Initializer, Node, Origin, Value, kept_values
 
 ANEW = frozenset(
@@ -38,7 +41,9 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
     kept = kept_values(graph)
     given = frozenset(declared.name for declared in graph.graph.inputs)
     negations = _negated_conditions(graph, kept)
-    ones = _targets_of_ones(graph)
+    inverted = _inverted_factors(graph, kept)
+    inverses: dict[str, Node] = {}
+    ones, expanded = _targets_of_ones(graph), _expanding_nothing(graph)
     negated: dict[str, str] = {}
     instead: dict[str, str] = {}
     known: dict[tuple[str, str], dict[Hashable, Node]] = {}
@@ -55,12 +60,20 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
             negated[node.outputs[0]] = node.inputs[0]
             passed.setdefault(node.inputs[0], []).extend(node.stands_for)
             continue
+        if node.name in inverted:
+            inverses[node.outputs[0]] = node
+            continue
+        if inverses and node.op_type == "Mul" and not inverses.keys().isdisjoint(node.inputs):
+            divisor = next(inverses[name] for name in node.inputs if name in inverses)
+            factor = next(name for name in node.inputs if name != divisor.outputs[0])
+            both = tuple(dict.fromkeys((*divisor.stands_for, *node.stands_for)))
+            node = replace(node, op_type="Div", inputs=(factor, divisor.inputs[1]), origins=both)
         if negated and node.inputs[0] in negated:
             condition, if_true, if_false = node.inputs
             node = replace(node, inputs=(negated[condition], if_false, if_true))
         if kept.isdisjoint(node.outputs):
             passes = node.op_type in PASSING and (neutral or node.op_type not in NEUTRAL)
-            source = _unchanged(node, graph.values, given, ones) if passes else None
+            source = _unchanged(node, graph.values, given, ones, expanded) if passes else None
             if source is not None:
                 instead[node.outputs[0]] = source
                 passed.setdefault(source, []).extend(node.stands_for)
@@ -71,7 +84,7 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
                 gone.setdefault(same.name, []).extend(node.stands_for)
                 continue
         nodes.append(node)
-    if not instead and not negated:
+    if not instead and not negated and not inverses:
         return graph
     # what makes the operand of one that passes it on names it, or, behind an input of the graph, what reads it next
     for node in nodes if passed else ():
@@ -104,6 +117,29 @@ def _negated_conditions(graph: InferredGraph, kept: Set[str]) -> frozenset[str]:
                         found.pop(name, None)
         return frozenset(node for name, node in found.items() if read[name])
     return frozenset()
+
+
+def _inverted_factors(graph: InferredGraph, kept: Set[str]) -> frozenset[str]:
+    """The divisions of 1 that one product alone reads, as one of its factors: the other one is divided instead."""
+    found: dict[str, str] = {}
+    for node in graph.graph.nodes:
+        if node.op_type == "Div" and not node.domain and len(node.inputs) == 2 and node.outputs[0] not in kept:
+            one, divisor = (graph.values.get(name) for name in node.inputs)
+            if one is None or one.data is None or not one.is_constant or one.data.size != 1:
+                continue
+            fits = divisor is not None and divisor.shape is not None and one.data.ndim <= len(divisor.shape)
+            if fits and float(one.data.reshape(())) == 1.0:
+                found[node.outputs[0]] = node.name
+    if not found:
+        return frozenset()
+    reads = Counter(name for node in graph.graph.nodes for name in node.inputs if name in found)
+    inverted = set()
+    for node in graph.graph.nodes:
+        if node.op_type == "Mul" and not node.domain and len(node.inputs) == 2:
+            factor = next((name for name in node.inputs if name in found), None)
+            if factor is not None and reads[factor] == 1:
+                inverted.add(found[factor])
+    return frozenset(inverted)
 
 
 @dataclass(slots=True)
@@ -190,6 +226,33 @@ PASSING = frozenset({"Cast", "Expand", *NEUTRAL})
 """Operators that may pass an operand on as it is."""
 
 
+def _expanding_nothing(graph: InferredGraph) -> frozenset[str]:
+    """Results of Expands to a constant shape that the operand has: ones, or the sizes that are known at load."""
+    expands = [node for node in graph.graph.nodes if node.op_type == "Expand" and not node.domain]
+    if not expands:
+        return frozenset()
+    fixed = fixes_sizes(graph)
+    known: dict[str, Shape] | None = None
+    found = set()
+    for node in expands:
+        source, target = (graph.values.get(name) for name in node.inputs[:2])
+        if source is None or source.shape is None or target is None or target.data is None:
+            continue
+        sizes = [int(size) for size in target.data.reshape(-1)]
+        if len(sizes) > len(source.shape) or target.data_low is not None or not (target.is_constant or fixed):
+            continue
+        own: Shape | None = source.shape if fixed and not source.is_bound else None
+        if own is None and any(size != 1 for size in sizes):
+            known = known_shapes(graph.graph, graph.values) if known is None else known
+            own = known.get(node.inputs[0])
+            if own is None or len(own) != len(source.shape):
+                continue
+        last = (own or source.shape)[len(source.shape) - len(sizes) :]
+        if all(size in (1, dim) for size, dim in zip(sizes, last, strict=True)):
+            found.add(node.outputs[0])
+    return frozenset(found)
+
+
 def _targets_of_ones(graph: InferredGraph) -> frozenset[str]:
     """Ones, as many as a computed shape has numbers (exporters' ``repeat`` expands to them): constants at load."""
     nodes = graph.graph.nodes
@@ -214,15 +277,22 @@ def _targets_of_ones(graph: InferredGraph) -> frozenset[str]:
 
 
 def _unchanged(
-    node: Node, values: Mapping[str, Value], given: frozenset[str], ones: frozenset[str] = frozenset()
+    node: Node,
+    values: Mapping[str, Value],
+    given: frozenset[str],
+    ones: frozenset[str] = frozenset(),
+    expanded: frozenset[str] = frozenset(),
 ) -> str | None:
     """The operand that a node passes on: of a Cast to its own type, beside a neutral number, or expanded to ``ones``.
 
-    ``given``: inputs of the graph, behind which a neutral number stays.
+    ``given``: inputs of the graph, behind which a neutral number stays. ``expanded``: results of Expands that have the
+    shape of what is expanded.
     """
     if node.domain:
         return None
     if node.op_type == "Expand":
+        if node.outputs[0] in expanded:
+            return node.inputs[0]
         source, target = values.get(node.inputs[0]), values.get(node.outputs[0])
         if ones.isdisjoint(node.inputs[1:2]) or source is None or target is None:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from neusight_onnx.fusion.patterns.registry import Index, recognise_and_say
+from neusight_onnx.fusion.patterns.registry import PATTERNS, Index, recognise_and_say
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.quantization.fold import fold_quantization
 from neusight_onnx.fusion.redundant import Redundant, without_unread
@@ -18,7 +18,7 @@ from neusight_onnx.runtime import Runtime
 class FusedBefore:
     """What rules leave for other sizes of a model, for one runtime: graphs of each step, and what hangs on no sizes.
 
-    ``formulas`` and ``engine``: the graphs that named formulas and the engine's own rules search.
+    ``formulas``, ``late`` and ``engine``: the graphs that named formulas and the engine's own rules search.
     """
 
     graphs: SameGraphs = field(default_factory=SameGraphs)
@@ -26,6 +26,7 @@ class FusedBefore:
     early_moves: Moves = field(default_factory=Moves)
     moves: Moves = field(default_factory=Moves)
     formulas: Index = field(default_factory=Index)
+    late: Index = field(default_factory=Index)
     engine: Index = field(default_factory=Index)
 
 
@@ -66,7 +67,8 @@ def _fused(
     name = runtime.name
     read = _with_pairs(_with_folded_pads(_without_redundant(graph, runtime, before.redundant), runtime), runtime)
     read = _moved_before_formulas(before.graphs.of("read", read), runtime, before.early_moves)
-    fused, said = recognise_and_say(read, runtime=runtime, explained=explained, index=before.formulas)
+    rules = _EARLY if runtime.rewrites else PATTERNS
+    fused, said = recognise_and_say(read, runtime=runtime, rules=rules, explained=explained, index=before.formulas)
     fused = _quantised(fused, runtime)
     if name == "eager":
         return fused, said
@@ -77,9 +79,12 @@ def _fused(
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    apart = _taken_apart(fused, runtime, before)
+    fused = apart = _taken_apart(fused, runtime, before)
+    if runtime.rewrites:
+        fused, later = recognise_and_say(apart, runtime=runtime, rules=_LATE, explained=explained, index=before.late)
+        fused, said = before.graphs.of("late", fused), (*said, *later)
     fused, of_engine = recognise_and_say(
-        apart, runtime=runtime, rules=ENGINE_RULES, explained=explained, index=before.engine
+        fused, runtime=runtime, rules=ENGINE_RULES, explained=explained, index=before.engine
     )
     of_attention: tuple[Verdict, ...] = ()
     if runtime.rewrites:
@@ -130,6 +135,10 @@ def _with_folded_pads(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
 
     return with_folded_pads(graph, runtime)
 
+
+_LATE = tuple(rule for rule in PATTERNS if rule.name == "RMS normalization")
+_EARLY = tuple(rule for rule in PATTERNS if rule not in _LATE)
+"""ONNX Runtime merges RMS normalizations on level 2, behind its moves of Transposes, whatever the opset."""
 
 FORMULAS_FIRST = 17
 """From this opset on ONNX Runtime merges the formula of a normalization before it moves Transposes (on level 1, into

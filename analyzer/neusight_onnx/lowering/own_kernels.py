@@ -33,6 +33,8 @@ PLACED = frozenset({"concat", "copy", "expand", "flip", "pad", "slice", "split",
 """Copies that find places at all: those that a kernel made for their shapes finds for nothing."""
 LOOK_UPS = frozenset({"embedding", "gather"})
 """Copies by index that Gather makes."""
+VECTOR_BITS = 128
+"""What a thread loads at once at most."""
 
 
 def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
@@ -44,6 +46,8 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
         other = known.get(kernel)
         if other is None:
             other = own(kernel)
+            if isinstance(other, GatherScatter) and other.operation in LOOK_UPS:
+                other = _looking_up_vectors(other, runtime.vector_lookups)
             if at_once and isinstance(other, Normalization) and "add" in other.fused:
                 other = replace(other, at_once=at_once)
             known[kernel] = other
@@ -75,6 +79,14 @@ def _generated(kernel: Kernel) -> Kernel:
 
 def _by_pytorch(kernel: Kernel) -> Kernel:
     return replace(kernel, library="pytorch") if isinstance(kernel, Attention) else kernel
+
+
+def _looking_up_vectors(kernel: GatherScatter, which: str) -> GatherScatter:
+    """``kernel`` copying 16 bytes at a time if its runs are of these; ``which``: as ``Runtime.vector_lookups``."""
+    if which == "none" or kernel.access or kernel.run * kernel.dtype.bits % VECTOR_BITS:
+        return kernel
+    is_row = kernel.moved == kernel.index_count * kernel.run
+    return replace(kernel, access="vector") if which == "any" or is_row else kernel
 
 
 def _by_onnxruntime(kernel: Kernel) -> Kernel:

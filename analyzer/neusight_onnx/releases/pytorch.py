@@ -157,6 +157,14 @@ EAGER = History(
             fields={"softmax_in_registers": False},
         ),
         Change(
+            since=(2, 8),
+            what="rows of whole 16 bytes that one index picks (embedding, index_select, x[i]) are copied so",
+            before="rows are looked up element by element",
+            source="launches of torch 2.7.1, 2.8.0 and 2.9.1 on stand-ins for CUDA's libraries "
+            "(vectorized_gather_kernel)",
+            fields={"vector_lookups": "none"},
+        ),
+        Change(
             since=(2, 9),
             what="an RMS normalization that is one operator is one kernel",
             before="an RMS normalization is computed by its formula, in six kernels",

@@ -80,18 +80,32 @@ def _inverse_root(trail: Trail, mean: Node) -> tuple[str, Node] | str:
     return "nothing is divided by the root" if scaled is None else (scaled, product)
 
 
+def _is_vector(search: Search, name: str, size: int) -> bool:
+    """Whether a value has one dimension, of ``size`` elements, and a runtime knows before the run that it has one."""
+    if search.shape(name) != (size,):
+        return False
+    known = search.known_shape(name)
+    return search.is_constant(name) or (known is not None and len(known) == 1)
+
+
 def _scale_and_shift(
-    trail: Trail, name: str, size: int, *, written_if_absent: bool = False
+    trail: Trail, name: str, size: int, *, written_if_absent: bool = False, as_vectors: bool = False
 ) -> tuple[str, tuple[str, ...], Trail]:
     """Constant ``* gamma`` and ``+ beta`` of ``size`` elements behind ``name``, as far as they are there.
 
     ``written_if_absent``: a scale that a module lacks is written as 1, a shift as 0, each a tensor of one element.
+    ``as_vectors``: of one dimension, constant or not, as ONNX Runtime's LayerNormFusion and SimplifiedLayerNormFusion
+    ask (1.32's optimiser, on graphs of each kind).
     """
     search = trail.search
 
     def fits(candidate: str | None, absent: float) -> bool:
         shape = None if candidate is None else search.shape(candidate)
-        if candidate is None or shape is None or not search.is_constant(candidate):
+        if candidate is None or shape is None:
+            return False
+        if as_vectors:
+            return _is_vector(search, candidate, size)
+        if not search.is_constant(candidate):
             return False
         is_written = written_if_absent and search.number(candidate) == absent
         return is_written or int(np.prod(shape, dtype=np.int64)) == size
@@ -108,6 +122,18 @@ def _scale_and_shift(
     if shift is None or beta is None or not fits(beta, 0.0):
         return name, found, trail
     return shift.outputs[0], (*found, beta), attempt
+
+
+def _other_than_ort_asks(search: Search, trail: Trail, axis: int, x: str) -> str:
+    """What ONNX Runtime's fusions of a normalization don't take of its formula; "" if it is as they ask."""
+    shape = search.shape(x)
+    if shape is None or axis != len(shape) - 1:
+        return "the mean is over several axes: ONNX Runtime merges one over the last alone"
+    if any(node.op_type == "Reciprocal" for node in trail.nodes.values()):
+        return "the root is inverted: ONNX Runtime's fusions of normalizations ask for a division"
+    if not any(node.op_type == "Sqrt" for node in trail.nodes.values()):
+        return "the root is a Pow: ONNX Runtime's fusions of normalizations ask for a Sqrt"
+    return ""
 
 
 def _last_axes(search: Search, mean: Node, x: str) -> tuple[int, int] | str:
@@ -176,12 +202,16 @@ def layer_norm(search: Search, anchor: Node) -> Match | str:
         if twin is None or again is None or trail.root(twin.inputs[0]) != x or trail.root(again.inputs[0]) != x:
             return "another value than the deviation is divided by the root"
     axis, size = rows
-    result, parameters, trail = _scale_and_shift(trail, last.outputs[0], size)
+    is_ort = search.runtime == "onnxruntime"
+    wanting = _other_than_ort_asks(search, trail, axis, x) if is_ort else ""
+    if wanting:
+        return wanting
+    result, parameters, trail = _scale_and_shift(trail, last.outputs[0], size, as_vectors=is_ort)
     maker = search.producers.get(trail.root(anchor.inputs[0]))
     is_pow = maker is not None and maker.op_type == "Pow"
     if search.runtime == "eager" and not is_pow:
         return "PyTorch's own layer normalization is exported with a Pow: this is a module's own formula"
-    if search.runtime == "onnxruntime":
+    if is_ort:
         if not is_pow or len(parameters) < 2:
             return "ONNX Runtime's LayerNormFusion asks for a pow, a scale and a shift"
         if search.executor.norms_in_fp32 != "whole" and _casts_in(trail):
@@ -206,24 +236,33 @@ def rms_norm(search: Search, anchor: Node) -> Match | str:
     scaled, last = inverse
     if trail.root(scaled) != x:
         return "another value than what is squared is divided by the root"
-    if search.runtime == "onnxruntime" and any(node.op_type == "Reciprocal" for node in trail.nodes.values()):
-        return "the root is inverted: ONNX Runtime's SimplifiedLayerNormFusion asks for a division"
-    if search.runtime == "onnxruntime":
+    axis, size = rows
+    is_ort = search.runtime == "onnxruntime"
+    if is_ort:
+        wanting = _other_than_ort_asks(search, trail, axis, x)
+        if wanting:
+            return wanting
         maker = search.producers.get(trail.root(anchor.inputs[0]))
         if maker is None or maker.op_type != "Pow":
             return "ONNX Runtime's SimplifiedLayerNormFusion asks for a pow"
         if search.executor.norms_in_fp32 == "apart" and _casts_in(trail):
             return "it casts in between, which this release of ONNX Runtime doesn't merge"
-    axis, size = rows
     attempt = Trail(search, casts=True, nodes=dict(trail.nodes))
     scale = attempt.down(last.outputs[0], "Mul")
     gamma = None if scale is None else attempt.other(scale, last.outputs[0])
     shape = None if gamma is None else search.shape(gamma)
     attributes: dict[str, Attribute] = {"axis": axis}
-    fits = shape is not None and int(np.prod(shape, dtype=np.int64)) == size
-    if scale is not None and gamma is not None and fits and search.is_constant(gamma):
+    if gamma is None or shape is None:
+        fits = False
+    elif is_ort:
+        fits = _is_vector(search, gamma, size)
+    else:
+        fits = int(np.prod(shape, dtype=np.int64)) == size and search.is_constant(gamma)
+    if scale is not None and gamma is not None and fits:
         result = _cast_back(attempt, x, scale.outputs[0])
         return attempt.finish("RMSNormalization", (x, gamma), result, version=23, attributes=attributes)
+    if is_ort:
+        return "ONNX Runtime's SimplifiedLayerNormFusion asks for a scale of one dimension"
     result = _cast_back(trail, x, last.outputs[0])
     return trail.finish("RMSNormalization", (x,), result, version=23, attributes=attributes)
 

@@ -21,7 +21,7 @@ GATHER_EFFICIENCY = 0.65
 time are copies, as far as is measured: on an RTX 4090 33 MB take 10 us, three times DRAM's rate (the rows of that
 profile repeat, and what it writes stays in L2)."""
 GATHER_ACCESS = {"": 70.0, "element": 125.0, "vector": 10.0}
-"""Integer operations an element of lookups. By element: PyTorch's index_select until 2.6 takes 1.9-2.1 clocks of an SM
+"""Integer operations an element of lookups. By element: PyTorch's index_select until 2.7 takes 1.9-2.1 clocks of an SM
 an element in fp16 (A100, H100), whatever the sizes. 16 bytes at a time: hidden."""
 INDEX_OPERATIONS = 70.0
 """Integer operations an element of kernels that compute an offset an element (the elementwise law's constant, of GPUs

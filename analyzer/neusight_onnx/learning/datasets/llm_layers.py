@@ -165,7 +165,7 @@ def _embedding_layer(layer: _Layer, dtype: DataType) -> Kernel:
 
 
 def _late_embedding_layer(layer: _Layer, dtype: DataType) -> Kernel:
-    """As PyTorch has it since 2.7: rows are copied 16 bytes at a time."""
+    """As PyTorch has it since 2.8: rows are copied 16 bytes at a time."""
     kernel = _embedding_layer(layer, dtype)
     assert isinstance(kernel, GatherScatter)
     return replace(kernel, access="vector")
