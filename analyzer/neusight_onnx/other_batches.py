@@ -13,13 +13,15 @@ from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.execution import as_built, counted_on, run_on
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.batch_dimension import Batch, find_batch
-from neusight_onnx.memory import in_two_buffers, largest_batch, memory_on
+from neusight_onnx.memory import RunMemory, in_two_buffers, kept_in_l2, largest_batch, memory_on
 from neusight_onnx.predictor import Predictors
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import HostSummary, LargestBatch, MemoryEstimate, Totals
 
 MOST_DOUBLINGS = 10
 """The batch from which on the host no longer takes longer is looked for up to so many times twice the batch at hand."""
+NEGLIGIBLE_SHARE = 1e-3
+"""A run that finds no more of its weights in L2 says it for larger batches, too, which hold more."""
 
 
 class OtherBatches:
@@ -30,8 +32,9 @@ class OtherBatches:
         self.prepared = prepared
         self.batch: Batch = find_batch(prepared.shaped.model, "the largest batch")
 
-    def at(self, size: int) -> PreparedModel:
-        """BindingError or ModelError where the model can't have this size."""
+    def at(self, size: int, memory: RunMemory | None = None) -> PreparedModel:
+        """BindingError or ModelError where the model can't have this size. ``memory``: stands for what a run of that
+        size needs, where its work alone matters."""
         prepared = self.prepared
         bindings = prepared.shaped.bindings
         dims = {name: bound for name, bound in bindings.dims.items() if name not in self.batch.symbols}
@@ -44,6 +47,7 @@ class OtherBatches:
             channels_last=prepared.runtime.channels_last,
             training=None if prepared.trained is None else prepared.trained.plan,
             others=prepared.others,
+            memory=memory,
         )
 
 
@@ -67,10 +71,13 @@ def _free_from(
 ) -> int | None:
     """The first doubling of the batch at which the kernels take at least as long as the host; None where none does,
     or where the model has no batch to vary."""
+    memory = None
+    if not prepared.include_io and kept_in_l2(prepared.memory, spec) < NEGLIGIBLE_SHARE:
+        memory = prepared.memory
 
     def is_free(doublings: int) -> bool:
         size = totals.batch_size << doublings
-        other = as_built(batches.at(size), spec, predictors)
+        other = as_built(batches.at(size, memory), spec, predictors)
         bound = other.shaped.bound
         if batch_of(other.graph, bound.symbols, bound.batch)[0] != size:
             raise BindingError("what counts as samples isn't the batch")
