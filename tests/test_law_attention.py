@@ -14,7 +14,7 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernel_formats import predictor_label
 from neusight_onnx.kernels import Attention, Gemm, Kernel, TensorSpec
 from neusight_onnx.laws.analytic.estimate import analytic_estimate
-from neusight_onnx.laws.attention.kernel_choice import OTHER_KERNELS_LOG_SD
+from neusight_onnx.laws.attention.kernel_choice import OTHER_KERNELS_LOG_SD, UNKNOWN_PARTS_LOG_SD
 from neusight_onnx.laws.attention.law import ATTENTION, CUDNN_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.laws.attention.rates import stream_fraction
 from neusight_onnx.laws.attention.schedule import pin
@@ -168,11 +168,41 @@ def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
         pytest.param(prefill(2, 4, 1, 512, d=256, dtype=FP8), H100, {"packed": 0, "tile_k": 128}, id="fp8-wide-heads"),
         pytest.param(prefill(2, 4, 1, 1, dtype=FP8), B200, {"packed": 0, "blocks": 8}, id="fp8-one-token"),
         pytest.param(decode(2, 4, 1, 1024, dtype=FP8), H100, {"packed": 1}, id="fp8-decode"),
+        # AMD: 2 key heads of 8; Composable Kernel's fmha_fwd, which ONNX Runtime calls, has the tile of prompts
+        pytest.param(
+            decode(2, 8, 2, 1024, library="pytorch"), "mi300x", {"packed": 1, "tile_q": 16, "split_k": 8}, id="ck-packs"
+        ),
+        pytest.param(
+            decode(2, 8, 2, 1024, library="onnxruntime"),
+            "mi300x",
+            {"packed": 0, "tile_q": 128, "blocks": 16, "split_k": 1},
+            id="ck-of-onnxruntime-does-not",
+        ),
     ],
 )
 def test_what_libraries_choose(kernel: Attention, gpu: str, expected: dict[str, float]) -> None:
     found = chosen(kernel, gpu)
     assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("gpu", ["mi300x", "mi210", A100])
+def test_each_head_reads_its_keys_again_in_onnxruntimes_decoding(gpu: str) -> None:
+    """As many steps as query heads; PyTorch's blocks take those that share keys at once."""
+    alone, shared = decode(64, 8, 8, 4096), decode(64, 64, 8, 4096)
+    steps = {
+        library: chosen(replace(shared, library=library), gpu)["steps"]
+        / chosen(replace(alone, library=library), gpu)["steps"]
+        for library in ("pytorch", "onnxruntime")
+    }
+    assert steps == {"pytorch": 1.0, "onnxruntime": 8.0}
+
+
+def test_what_is_not_known_of_onnxruntimes_decoding_on_amd_widens_its_interval() -> None:
+    doubts = [
+        law(replace(kernel, library="onnxruntime"), "mi300x").doubt_log_sd
+        for kernel in (decode(8, 32, 8, 4096), prefill(8, 32, 8, 512))
+    ]
+    assert [float(doubt[0]) for doubt in doubts if doubt is not None] == [UNKNOWN_PARTS_LOG_SD, OTHER_KERNELS_LOG_SD]
 
 
 @pytest.mark.parametrize("gpu", [A100, H100, B200, L40S])

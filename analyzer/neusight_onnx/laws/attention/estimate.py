@@ -53,5 +53,5 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"queries": cols["tile_q"], "keys": cols["tile_k"], "split_k": cols["split_k"]},
         tile_count=cols["blocks"],
         wave_count=np.maximum(np.ceil(cols["blocks"] / gpu.sm_count), 1.0),
-        doubt_log_sd=np.full(latency.shape, doubt_log_sd(cols, gpu)),
+        doubt_log_sd=doubt_log_sd(cols, gpu),
     )

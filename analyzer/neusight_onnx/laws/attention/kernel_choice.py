@@ -19,7 +19,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import instructions
 from neusight_onnx.kernels import BY_CUDNN, BY_XQA, CUDNN_ATTENTION_CAPABILITY, IN_PAGES, Attention
-from neusight_onnx.laws.bandwidth import capability
+from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns
 
 FLASH2, MEMORY_EFFICIENT, XQA, CUDNN, NEWEST = "flash2", "memory_efficient", "xqa", "cudnn", ""
@@ -38,6 +38,10 @@ have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A jud
 OTHER_PIPE_LOG_SD = 0.15
 """The same where FlashAttention 2 was measured on other GPUs' mma instructions only, and of XQA, whose tile and whose
 warps' share of the keys are those of FlashInfer, which was. A judgement."""
+
+UNKNOWN_PARTS_LOG_SD = 0.6
+"""The same of few queries under ONNX Runtime on AMD's GPUs, of which it isn't known but remembered that their keys stay
+whole: parts and tiles of 16 rows would be four to ten times as quick. A judgement."""
 
 
 _FP32 = (DataType.FLOAT32, DataType.TFLOAT32)
@@ -89,6 +93,28 @@ def is_flash2_of_library(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether FlashAttention 2 runs as PyTorch or ONNX Runtime call it, on GPUs that it is for."""
     by_library: NDArray[np.bool_] = (cols["by_onnxruntime"] > 0) | (cols["by_pytorch"] > 0)
     return by_library & (MEMORY_EFFICIENT not in cols) & (capability(gpu) >= FLASH2_CAPABILITY)
+
+
+def keeps_heads_apart(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether a block has queries of one head in decoding, so that the heads that share keys fetch them each.
+
+    So ONNX Runtime calls FlashAttention 2, and on AMD's GPUs Composable Kernel's ``fmha_fwd``
+    (:func:`is_composable_kernel_of_onnxruntime`). PyTorch swaps heads and queries there as on NVIDIA's (both as
+    remembered).
+    """
+    flash2: NDArray[np.bool_] = is_flash2_of_library(cols, gpu) & (cols["by_onnxruntime"] > 0)
+    return flash2 | is_composable_kernel_of_onnxruntime(cols, gpu)
+
+
+def is_composable_kernel_of_onnxruntime(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether ONNX Runtime's ROCm provider, up to 1.22, calls Composable Kernel's ``fmha_fwd`` on AMD's GPUs.
+
+    That entry neither packs heads nor cuts keys into parts, and has a tile of 128 queries for one, too: its kernels for
+    parts have an entry of their own, ``fmha_fwd_splitkv``, which the provider doesn't call (as remembered). The wheel
+    of onnxruntime-rocm 1.22.2 on PyPI is built without ck_tile, which its GroupQueryAttention says it requires.
+    """
+    found: NDArray[np.bool_] = (cols["by_onnxruntime"] > 0) & is_amd(gpu)
+    return found
 
 
 def _is_as_measured(kernel: Attention, gpu: GpuSpec) -> bool:
@@ -145,8 +171,14 @@ def is_mma_in_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     return found
 
 
-def doubt_log_sd(cols: Columns, gpu: GpuSpec) -> float:
-    """Standard deviation (log) that no left-out GPU shows."""
+def doubt_log_sd(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+    """Standard deviation (log) of each kernel that no left-out GPU shows."""
+    few = is_composable_kernel_of_onnxruntime(cols, gpu) & (cols["s"] <= FEW_ROWS) & (cols["t"] > cols["s"])
+    return np.where(few, UNKNOWN_PARTS_LOG_SD, _doubt_of_kernels_log_sd(cols, gpu))
+
+
+def _doubt_of_kernels_log_sd(cols: Columns, gpu: GpuSpec) -> float:
+    """What kernels have in common that run on the GPU."""
     if MEMORY_EFFICIENT in cols or CUDNN in cols:
         return OTHER_KERNELS_LOG_SD
     if FLASH2 in cols or XQA in cols:

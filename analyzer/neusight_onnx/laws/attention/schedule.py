@@ -17,6 +17,7 @@ from neusight_onnx.laws.attention.kernel_choice import (
     has_narrow_keys,
     is_flash2_of_library,
     is_prompt_in_8_bits,
+    keeps_heads_apart,
     split_kernel_keys,
     unit_of,
 )
@@ -101,8 +102,7 @@ def _packs(cols: Columns, gpu: GpuSpec, unit: str) -> NDArray[np.bool_]:
     elif unit == "tcgen05":
         packs = one
     else:
-        apart = is_flash2_of_library(cols, gpu) & (cols["by_onnxruntime"] > 0)
-        packs = has_narrow_keys(cols) | (one & (cols["windowed"] == 0) & ~apart)
+        packs = has_narrow_keys(cols) | (one & (cols["windowed"] == 0) & ~keeps_heads_apart(cols, gpu))
     found: NDArray[np.bool_] = packs & ~is_prompt_in_8_bits(cols) & (MEMORY_EFFICIENT not in cols)
     return found
 

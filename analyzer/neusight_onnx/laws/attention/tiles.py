@@ -19,6 +19,7 @@ from neusight_onnx.laws.attention.kernel_choice import (
     XQA,
     follows_a_mask,
     has_narrow_keys,
+    is_composable_kernel_of_onnxruntime,
     is_flash3_in_fp8,
     is_mma_in_fp8,
     is_prompt_in_8_bits,
@@ -96,7 +97,7 @@ def _mma_tiles(cols: Columns, rows: Column, gpu: GpuSpec, in_split_kernel: NDArr
     """FlashAttention 2's, FlashInfer's where keys are stored in fewer bits, TensorRT-LLM's of prompts in FP8."""
     narrow, queries8 = has_narrow_keys(cols), is_mma_in_fp8(cols, gpu)
     if is_amd(gpu):
-        queries, keys, warps, resident = _matrix_core_tiles(cols, rows)
+        queries, keys, warps, resident = _matrix_core_tiles(cols, rows, gpu)
     else:
         queries, keys, warps, resident = _flash2_tiles(cols, gpu, in_split_kernel)
     flashinfer_queries, flashinfer_keys = _flashinfer_tiles(cols, rows, gpu)
@@ -148,16 +149,18 @@ def _flash2_tiles(
     return tile_q, tile_k, warps, np.minimum(blocks * warps / WARPS, RESIDENT_BLOCKS)
 
 
-def _matrix_core_tiles(cols: Columns, rows: Column) -> tuple[Column, Column, Column, Column]:
+def _matrix_core_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column, Column, Column]:
     """The same on AMD's matrix cores: Composable Kernel's for prompts, and for few rows as many as an instruction has.
 
     Its prompts have 128 queries by 64 keys for heads of up to 64 and by 128 for wider ones, four waves, and two blocks
     on a compute unit up to heads of 128 (``FmhaFwdTileSize`` and ``kBlockPerCu`` of flash-attn 2.8.3's source
     distribution; flash-attn's Triton kernels for CDNA are tuned among the same). For parts of keys it has tiles of 64
-    rows, four instructions of 16; AOTriton, which PyTorch calls, has tiles from 16 rows on (as remembered).
+    rows, four instructions of 16; AOTriton, which PyTorch calls, has tiles from 16 rows on (as remembered). ONNX Runtime
+    calls the kernels of prompts for one query as well.
     """
     few = np.where(rows <= 16.0, 16.0, np.where(rows <= 32.0, 32.0, 64.0))
-    tile_q = np.where(rows <= FEW_QUERIES, few, 128.0)
+    takes_few = (rows <= FEW_QUERIES) & ~is_composable_kernel_of_onnxruntime(cols, gpu)
+    tile_q = np.where(takes_few, few, 128.0)
     tile_k = np.where(cols["d"] <= 64.0, 64.0, 128.0)
     resident = np.where(cols["d"] <= 128.0, RESIDENT_BLOCKS, 1.0)
     return tile_q, tile_k, np.full(rows.shape, WARPS), resident
