@@ -52,6 +52,10 @@ NAMES = [
     ("Quadro RTX 8000", "quadro-rtx-8000"),
     ("AMD Instinct MI210", "mi210"),
     ("AMD Instinct(TM) MI300X", "mi300x"),
+    ("AMD Instinct MI308X OAM", "mi308x"),
+    ("AMD Instinct MI325X VF", "mi325x"),
+    ("AMD Instinct MI350X VF", "mi350x"),
+    ("AMD Instinct MI355X OAM", "mi355x"),
     ("AMD Instinct™ MI100", "mi100"),
     ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"),
     ("NVIDIA Jetson AGX Orin Developer Kit", "jetson-agx-orin-64gb"),  # /proc/device-tree/model
@@ -204,6 +208,8 @@ def test_the_gpus_of_clouds_are_known() -> None:
         ("Standard_NC96ads_A100_v4", 4),
         ("VM.GPU3.2", 2),
         ("BM.GPU.H100.8", 8),
+        ("BM.GPU.MI355X.8", 8),
+        ("g7e.12xlarge", 2),
         ("p5", None),  # a family
         ("g5.3xlarge", None),  # no such size
         ("a2-highgpu-400g", None),

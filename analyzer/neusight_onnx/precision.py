@@ -97,7 +97,7 @@ def is_of_pairs(precision: Precision, narrow_products: str) -> bool:
 
 
 UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
-    "tf32": ("TF32", ("fp16",), "an NVIDIA GPU since Ampere"),
+    "tf32": ("TF32", ("fp16",), "a GPU since Ampere (NVIDIA) or of CDNA 3 (AMD)"),
     "bf16": ("bfloat16", ("fp16",), "a GPU since Ampere (NVIDIA) or CDNA (AMD)"),
     "int8": ("INT8", ("fp8", "fp16"), "a GPU since Turing (NVIDIA) or CDNA (AMD)"),
     "fp8": ("FP8", ("int8", "fp16"), "a GPU since Ada or Hopper (NVIDIA) or CDNA 3 (AMD)"),

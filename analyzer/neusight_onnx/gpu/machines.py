@@ -21,6 +21,7 @@ class _Machines(NamedTuple):
 _AS_NAMED: Mapping[str, int] = {"1": 1, "2": 2, "4": 4, "8": 8}
 _SMALL: Mapping[str, int] = {"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1}
 _G5: Mapping[str, int] = {**_SMALL, "12xlarge": 4, "24xlarge": 4, "48xlarge": 8}
+_G7E: Mapping[str, int] = {"2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "12xlarge": 2, "24xlarge": 4, "48xlarge": 8}
 
 _INSTANCES: tuple[_Machines, ...] = (
     # Amazon EC2, "Accelerated computing" in its list of instance types
@@ -38,6 +39,7 @@ _INSTANCES: tuple[_Machines, ...] = (
     _Machines("g6.*", "l4", _G5),
     _Machines("gr6.*", "l4", {"4xlarge": 1, "8xlarge": 1}),
     _Machines("g6e.*", "l40s", _G5),
+    _Machines("g7e.*", "rtx-pro-6000-server", _G7E),
     # Google Compute Engine, "GPU machine types"
     _Machines("a2-highgpu-*g", "a100-sxm-40gb", _AS_NAMED),
     _Machines("a2-megagpu-16g", "a100-sxm-40gb", 16),
@@ -78,6 +80,8 @@ _INSTANCES: tuple[_Machines, ...] = (
     _Machines("bm.gpu.h200.8", "h200-sxm", 8),
     _Machines("bm.gpu.b200.8", "b200-sxm", 8),
     _Machines("bm.gpu.mi300x.8", "mi300x", 8),
+    _Machines("bm.gpu.mi355x.8", "mi355x", 8),
+    _Machines("bm.gpu.mi355x-v1.8", "mi355x", 8),
 )
 """Machines that clouds rent, with one GPU or several of a kind. From general knowledge of the providers' pages
 that are named; these were not opened. Machines whose GPU has no file, and those with a part of a GPU, are left out."""

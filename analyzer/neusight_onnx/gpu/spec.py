@@ -32,7 +32,7 @@ class GpuSpec:
     ``sm_count`` counts SMs (NVIDIA) or compute units (AMD).
     ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
     ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
-    ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
+    ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache); no law reads it.
     ``idle_power_w``: what it draws with its clocks up and nothing to do; None: by its memory (``gpu/power.py``).
     ``stated_to_halve``: :attr:`halves_fp32_sums` of a GPU whose rates may no longer tell it; None: they do.
     ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.

@@ -155,8 +155,8 @@ def _matrix_core_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Colum
     Its prompts have 128 queries by 64 keys for heads of up to 64 and by 128 for wider ones, four waves, and two blocks
     on a compute unit up to heads of 128 (``FmhaFwdTileSize`` and ``kBlockPerCu`` of flash-attn 2.8.3's source
     distribution; flash-attn's Triton kernels for CDNA are tuned among the same). For parts of keys it has tiles of 64
-    rows, four instructions of 16; AOTriton, which PyTorch calls, has tiles from 16 rows on (as remembered). ONNX Runtime
-    calls the kernels of prompts for one query as well.
+    rows, four instructions of 16; AOTriton, which PyTorch calls, has tiles from 16 rows on (as remembered). ONNX
+    Runtime calls the kernels of prompts for one query as well.
     """
     few = np.where(rows <= 16.0, 16.0, np.where(rows <= 32.0, 32.0, 64.0))
     takes_few = (rows <= FEW_QUERIES) & ~is_composable_kernel_of_onnxruntime(cols, gpu)
