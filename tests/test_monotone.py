@@ -23,7 +23,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.laws.conv.law import CONV
 from neusight_onnx.predictor import load_predictors, predict
-from neusight_onnx.predictor.neighbours import alike, lessened, share_of, worse_of
+from neusight_onnx.predictor.neighbours import alike, before, lessened, runs_kernels_of, share_of, worse_of
 from neusight_onnx.similarity import gpu_vector, gpu_weight
 
 FP32, FP16, INT8, FP8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
@@ -427,3 +427,29 @@ def test_a_few_rows_by_narrow_weights_read_them_once_without_matrix_units(name: 
     assert one <= two <= 1.5 * one
     assert two <= eight <= 3.0 * one
     assert sixteen <= 2.1 * eight
+
+
+@pytest.mark.parametrize("stored", [INT8, DataType.INT4], ids=lambda dtype: dtype.label)
+def test_a_later_generation_that_surpasses_a_measured_gpu_is_a_tenth_slower_at_most(stored: DataType) -> None:
+    """By weights of few bits, whose kernels by mma are the same: clock, memory, L2 and SMs surpass an L40S's."""
+    kernels = [
+        replace(weights(m, n, k, FP16), b_dtype=stored)
+        for m in (1, 2, 4, 8, 16, 64)
+        for n, k in ((512, 3584), (1024, 4096), (4096, 4096), (1024, 1024))
+    ]
+    pairs = zip(
+        kernels, predict(kernels, load_gpu("rtx-pro-6000-server")), predict(kernels, load_gpu("l40s")), strict=True
+    )
+    ratios = {str(kernel): later.latency_us / measured.latency_us for kernel, later, measured in pairs}
+    assert {name: ratio for name, ratio in ratios.items() if ratio > 1.1001} == {}
+
+
+def test_only_a_later_generation_of_like_sms_runs_a_measured_gpus_kernels() -> None:
+    ada, blackwell = load_gpu("l40s"), load_gpu("rtx-5090")
+    assert runs_kernels_of(blackwell, ada)
+    assert not runs_kernels_of(ada, blackwell)
+    assert not runs_kernels_of(load_gpu("rtx-4090"), ada)  # of the same generation: ``alike``
+    assert not runs_kernels_of(blackwell, load_gpu("a100-sxm-80gb"))  # of half the lanes
+    assert not runs_kernels_of(load_gpu("h100-sxm"), ada)
+    assert before(blackwell, ada).clock_hz == min(blackwell.clock_hz, ada.clock_hz)
+    assert alike(before(blackwell, ada), replace(ada, peak_flops_per_s=before(blackwell, ada).peak_flops_per_s))

@@ -90,6 +90,9 @@ class Law:
 
     ``counterpart``: the kernel on another GPU (the third) that shows what the law leaves over of one on a GPU (the
     second); None where that is the same kernel on any.
+
+    ``same_kernels``: libraries have the same kernels for all GPUs of the same instructions, so that a later generation
+    runs those that were measured.
     """
 
     kernel_class: str
@@ -101,6 +104,7 @@ class Law:
     pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
     constants_of: tuple[str, str] | None = None
     counterpart: Callable[[Kernel, GpuSpec, GpuSpec], Kernel] | None = None
+    same_kernels: bool = False
 
 
 def with_fixed(law: Law, constants: Mapping[str, float]) -> Law:

@@ -19,7 +19,16 @@ from neusight_onnx.gpu.spec import plain_architecture
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import Spread, half_widths
 from neusight_onnx.predictor.manifest import Predictor
-from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, lessened, share_of, worse_of
+from neusight_onnx.predictor.neighbours import (
+    LATER_GENERATION,
+    LEAST_SHARE,
+    alike_of,
+    before,
+    lessened,
+    runs_kernels_of,
+    share_of,
+    worse_of,
+)
 from neusight_onnx.predictor.trees import residuals
 from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
@@ -179,6 +188,12 @@ def _among_neighbours(
     for other in worse:
         if nearness(other) > least:
             latency_us = np.minimum(latency_us, _with_residual(kernels, other, predictor, shared)[1])
+    if shared.law.same_kernels:
+        found = [spec for name in predictor.gpus if (spec := _measured_gpu(name)) is not None]
+        for other in [before(gpu, spec) for spec in found if runs_kernels_of(gpu, spec)]:
+            if nearness(other) > least:
+                limit = LATER_GENERATION * _with_residual(kernels, other, predictor, shared)[1]
+                latency_us = np.minimum(latency_us, limit)
     for other in measured:
         share = share_of(other, gpu)
         if share > LEAST_SHARE:

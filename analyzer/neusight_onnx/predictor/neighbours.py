@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import instructions
 from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.gpu.spec import plain_architecture
 from neusight_onnx.laws.bandwidth import dram_bytes_per_s, l2_bytes_per_s
@@ -28,6 +29,9 @@ _ROUNDED = 1e-4
 """As manifests round them."""
 _LESS = 0.99
 """A figure that is no more than a hundredth above a measured GPU's takes it nowhere."""
+LATER_GENERATION = 1.1
+"""How much longer a later generation's SM may take for a kernel than the measured one of the same lanes and threads:
+its latencies aren't known. A judgement."""
 LEAST_SHARE = 0.8
 """A measured GPU with a figure below this share of another's says nothing of it: no residual is as large."""
 
@@ -96,6 +100,32 @@ def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
         shared_memory_bytes_per_sm=_lower(gpu.shared_memory_bytes_per_sm, measured.shared_memory_bytes_per_sm),
         register_bytes_per_sm=_lower(gpu.register_bytes_per_sm, measured.register_bytes_per_sm),
         peak_flops_per_s={pipe: lower(peak, _peaks(measured)[pipe]) for pipe, peak in _peaks(gpu).items()},
+    )
+
+
+def runs_kernels_of(gpu: GpuSpec, measured: GpuSpec) -> bool:
+    """Whether a GPU is of a later generation than a measured one, whose kernels by mma instructions it runs unchanged,
+    on SMs of as many lanes and threads: as consumer Blackwell does Ada's."""
+    of_sm = (
+        (one.vendor, one.fp32_lanes_per_sm, one.warp_size, one.max_threads_per_sm, instructions(one))
+        for one in (gpu, measured)
+    )
+    later = (gpu.compute_capability or 0.0) > (measured.compute_capability or 0.0)
+    return later and next(of_sm) == next(of_sm) and instructions(gpu) == "mma"
+
+
+def before(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
+    """The GPU with the lower one of every figure, of the measured one's generation (:func:`runs_kernels_of`)."""
+    common = _peaks(gpu).keys() & _peaks(measured).keys()
+    ours, theirs = (
+        replace(one, peak_flops_per_s={pipe: peak for pipe, peak in _peaks(one).items() if pipe in common})
+        for one in (gpu, measured)
+    )
+    return replace(
+        worse_of(ours, theirs),
+        architecture=measured.architecture,
+        compute_capability=measured.compute_capability,
+        memory_type=measured.memory_type,
     )
 
 

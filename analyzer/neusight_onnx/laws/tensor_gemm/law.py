@@ -22,8 +22,9 @@ TENSOR_GEMM = Law(
     pin=pin,
 )
 
-UNPACKED_GEMM = replace(TENSOR_GEMM, constants=unpacked_weights.constants_of(CONSTANTS))
-"""The same law where weights are stored in fewer bits than they are multiplied in, on NVIDIA's GPUs."""
+UNPACKED_GEMM = replace(TENSOR_GEMM, constants=unpacked_weights.constants_of(CONSTANTS), same_kernels=True)
+"""The same law where weights are stored in fewer bits than they are multiplied in, on NVIDIA's GPUs. TensorRT-LLM's
+kernels for mma are built from one source for Ampere, Ada and consumer Blackwell (as remembered)."""
 
 
 TENSOR_GEMM_AMD = replace(TENSOR_GEMM, constants=amd_product_constants(CONSTANTS))
