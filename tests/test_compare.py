@@ -367,6 +367,16 @@ def test_a_price_of_a_family_of_machines_is_one_gpus() -> None:
     assert not any(text.startswith("costs:") for text in alone)
 
 
+def test_a_price_of_a_card_of_several_gpus_is_said_to_be_one_gpus() -> None:
+    prices = parse_prices(["mi250x=2/h", "a16=1/h", "t4=1/h"])
+    said = compare(RESNET, gpus=["mi250x", "a16", "t4", "mi250"], dims={"batch": 1}, prices=prices).assumptions
+    assert [text for text in said if text.startswith("costs:")] == [
+        f"costs: the price of {name} is taken as that of one of the {count} GPUs of its card, whose figures these are; "
+        f"divide that of a whole card by {count}"
+        for name, count in (("mi250x", 2), ("a16", 4))
+    ]
+
+
 def test_cost_of_a_million() -> None:
     """A GPU of 3.6 an hour costs 0.001 a second: a million runs of 8 samples at L ms cost 1000 * L / 8 / 1000."""
     found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": 8}, prices=parse_prices(["t4=3.6/h"]), sort="cost")

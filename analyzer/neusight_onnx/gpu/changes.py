@@ -39,6 +39,7 @@ FIELDS: Mapping[str, tuple[str, float]] = {
     "idle_power_w": ("idle_power_w", 1),
     "pcie_generation": ("pcie_generation", 1),
     "pcie_lanes": ("pcie_lane_count", 1),
+    "gpus_per_card": ("gpus_per_card", 1),
     "scaleup_gb_s": ("scaleup_bytes_per_s", 1e9),
 }
 """Keys of a GPU file beside peaks that may be changed in a GPU, all numbers but the warp's size: field of the spec, and

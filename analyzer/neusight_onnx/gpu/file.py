@@ -136,6 +136,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
         scaleup_bytes_per_s=scaled("scaleup_gb_s", 1e9),
         pcie_generation=number.get("pcie_generation"),
         pcie_lane_count=whole("pcie_lanes", 1),
+        gpus_per_card=whole("gpus_per_card", 1),
         sources=texts["sources"],
         notes=texts["notes"],
         aliases=texts["aliases"],

@@ -45,6 +45,7 @@ NUMBER_KEYS: tuple[NumberKey, ...] = (
     NumberKey(name="idle_power_w", meaning="power with clocks up and nothing to do in W", low=0.1, high=10_000),
     NumberKey(name="pcie_generation", meaning="PCIe generation", low=1, high=12),
     NumberKey(name="pcie_lanes", meaning="PCIe lanes", low=1, high=64, whole=True),
+    NumberKey(name="gpus_per_card", meaning="such GPUs on one card or module", low=1, high=64, whole=True),
     NumberKey(name="scaleup_gb_s", meaning="link to other GPUs in GB/s, per direction", low=1, high=100_000),
     NumberKey(name="fp32_tflops", meaning="FP32 peak of the vector lanes", low=0.05, high=1e5, required=True),
     NumberKey(name="fp32_matrix_tflops", meaning="FP32 peak of the matrix cores", low=0.05, high=1e6),

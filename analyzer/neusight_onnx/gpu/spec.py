@@ -38,6 +38,7 @@ class GpuSpec:
     ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
     ``inline_ecc``: 1 where ECC's codes lie among the data of GDDR, 0 where they don't; None: by
     :attr:`has_inline_ecc`.
+    ``gpus_per_card``: how many such GPUs a card or module has, which is sold and rented whole; None: one.
     ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
     ``asked_as`` is the name that it was asked by where that isn't its alone: ``also_named`` are the GPUs that may be
     meant as well ("v100"); without any, it is that of a machine that a cloud rents, with one such GPU or several.
@@ -71,6 +72,7 @@ class GpuSpec:
     scaleup_bytes_per_s: float | None = None
     pcie_generation: float | None = None
     pcie_lane_count: int | None = None
+    gpus_per_card: int | None = None
     stated_to_halve: bool | None = None
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
