@@ -328,11 +328,11 @@ def _rests_on(prices: Prices, specs: Sequence[GpuSpec]) -> Iterator[str]:
     if prices.per_h:
         yield "costs are those of a GPU that is paid by the time and always busy with such runs; a batch of n counts n"
     for spec in specs:
-        count = spec.gpus_per_card or 1
-        if count > 1 and prices.of(spec) is not None and prices.machine_of(spec) is None:
+        of_card = spec.gpus_per_card or 1
+        if of_card > 1 and prices.of(spec) is not None and prices.machine_of(spec) is None:
             yield (
-                f"costs: the price of {spec.name} is taken as that of one of the {count} GPUs of its card, whose figures "
-                f"these are; divide that of a whole card by {count}"
+                f"costs: the price of {spec.name} is taken as that of one of the {of_card} GPUs of its card, whose "
+                f"figures these are; divide that of a whole card by {of_card}"
             )
     counts = {name: gpu_count_of_instance(name) for spec in specs if (name := prices.machine_of(spec)) is not None}
     for name, count in counts.items():
