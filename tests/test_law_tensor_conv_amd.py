@@ -11,7 +11,7 @@ import pytest
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import Direction
+from neusight_onnx.kernels import Conv, Direction
 from neusight_onnx.laws.catalog import apply_law, features_elsewhere, law_of
 from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
@@ -20,6 +20,7 @@ from neusight_onnx.laws.tensor_conv.miopen_issue import back_us
 from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, counterpart, has_first_bf16, is_first_bf16
 from neusight_onnx.laws.tensor_conv.tiles import pin, with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from neusight_onnx.predictor import predict
 from tensor_conv_cases import AMD_PRIORS, BASE, BF16, FP16, PLAIN
 
 
@@ -403,3 +404,38 @@ def test_which_gpus_have_compiled_kernels_with_the_first_bfloat16(gpu: str, proc
     spec = replace(load_gpu(gpu), process_nm=process_nm)
     columns = conv_columns((replace(BASE, dtype=BF16), replace(BASE, dtype=DataType.FLOAT16)))
     assert is_first_bf16(columns, spec).tolist() == [first, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "bound"),
+    [
+        pytest.param({"n": 8, "spatial": (4, 4), "out": (4, 4)}, "latency", id="few-pixels"),
+        pytest.param(
+            {"n": 8, "c": 512, "k": 256, "spatial": (16, 16), "out": (32, 32), "filter": (4, 4), "strides": (2, 2)}
+            | {"transposed": True},
+            "latency",
+            id="a-launch-for-each-place-in-the-stride",
+        ),
+        pytest.param(
+            {"n": 8, "spatial": (1, 14, 14), "out": (1, 14, 14), "filter": (1, 3, 3)}
+            | {"strides": (1, 1, 1), "dilations": (1, 1, 1)},
+            "latency",
+            id="a-gather-an-image",
+        ),
+        pytest.param(
+            {"n": 1, "spatial": (32, 32, 32), "out": (32, 32, 32), "filter": (3, 3, 3)}
+            | {"strides": (1, 1, 1), "dilations": (1, 1, 1)},
+            "issue",
+            id="a-large-gather",
+        ),
+    ],
+)
+def test_what_amd_does_beside_a_product_has_a_name(change: dict[str, Any], bound: str) -> None:
+    """8 images of 512 x 16 x 16 read 4 MB, 2 us of an MI210's DRAM, by five launches; each is one kernel's floor."""
+    kernel = Conv(
+        **{"n": 1, "c": 64, "k": 64, "spatial": (1, 1), "out": (1, 1), "filter": (3, 3), "strides": (1, 1)}
+        | {"dilations": (1, 1), "dtype": DataType.FLOAT16}
+        | change
+    )
+    (found,) = predict([kernel], load_gpu("mi300x" if kernel.transposed else "mi210"))
+    assert found.bound == bound

@@ -11,12 +11,12 @@ from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate
-from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
+from neusight_onnx.laws.tensor_conv.image_products import between_us, image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us
 from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32
 from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, taken_us
 from neusight_onnx.laws.tensor_conv.tiles import is_of_later_kernels, with_tiles
-from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from neusight_onnx.laws.tensor_conv.transposes import miopen_transposes_us, transposes_us
 from neusight_onnx.laws.tensor_conv.winograd import WINOGRAD_SAVING
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 
@@ -62,10 +62,6 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     best = np.argmin(times, axis=0)
     by_image, by_element = best == 1, best == 2
     image = image_times(cols, gpu, constants, image_tile)
-    image_launch = image["launch"]
-    if is_amd(gpu):
-        called = np.where(cols["images"] > 1.0, constants["series_us"], constants["call_us"])
-        image_launch = called + cols["images"] * constants["image_us"]
     threads = 256.0
     shown = np.where(by_image, image_tile, tile)
     blocks = np.where(by_image, cols["images"] * image["blocks"], parts["blocks"])
@@ -75,25 +71,17 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     resident = np.where(by_element, max(gpu.max_threads_per_sm / threads, 1.0), resident)
     traffic = 1e6 * (cols["read_bytes"] + cols["write_bytes"]) / dram_rate(cols, gpu, constants)
 
-    # behind transposes runs a kernel that memory needn't bound
-    transposes = np.where(by_image | by_element, 0.0, transposes_us(cols, gpu, constants))
-    own_us = 1e6 * parts["memory"]
-    is_bound = parts["memory"] >= np.maximum.reduce([parts[name] for name in PARTS])
-    streamed = np.where(is_bound, own_us + transposes, np.maximum(own_us, transposes))
-
+    own = _parts_us(cols, gpu, constants, times=times, product=parts, image=image, by_image=by_image)
     compute_share = 1e6 * parts["compute"] / latency
-
-    def part(name: str) -> NDArray[np.float64]:
-        return 1e6 * np.where(by_image, cols["images"] * image[name], parts[name])
 
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
         parts_us={
-            "compute": np.where(by_element, times[2] - constants["floor_us"], part("compute")),
-            "memory": np.where(by_element, traffic, np.where(by_image, part("memory"), streamed)),
-            "l2": np.where(by_element, 0.0, part("l2")),
-            "launch": np.where(by_image, image_launch, parts["launch"]),
+            "compute": np.where(by_element, times[2] - constants["floor_us"], own["compute"]),
+            "memory": np.where(by_element, traffic, own["memory"]),
+            **{name: np.where(by_element, 0.0, own[name]) for name in ("l2", "issue", "latency")},
+            "launch": own["launch"],
         },
         tile={
             "n": np.where(by_element, 1.0, shown[0]),
@@ -107,3 +95,44 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         untold_log_sd=matrix_unit_power.format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
         unmeasured=is_of_later_kernels(cols, gpu),
     )
+
+
+def _parts_us(
+    cols: Columns,
+    gpu: GpuSpec,
+    c: Constants,
+    *,
+    times: NDArray[np.float64],
+    product: dict[str, NDArray[np.float64]],
+    image: dict[str, NDArray[np.float64]],
+    by_image: NDArray[np.bool_],
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times in us of implicit GEMM, or of the products of images: what bounds a convolution.
+
+    On AMD steps that wait for loads are latency, and so is a series of launches, but for the one that any kernel has:
+    calls, gathers and sums beside a product, and transposes, whose instructions and bytes compete as the product's do.
+    Gathers reach a fifth of DRAM's peak: what binds them are their loads and addresses.
+    """
+    competing = {name: 1e6 * np.where(by_image, cols["images"] * image[name], product[name]) for name in PARTS}
+    launch = np.where(by_image, image["launch"], product["launch"])
+    if not is_amd(gpu):
+        # behind transposes runs a kernel that memory needn't bound
+        transposes = np.where(by_image, 0.0, transposes_us(cols, gpu, c))
+        is_bound = product["memory"] >= np.maximum.reduce([product[name] for name in PARTS])
+        moved = np.where(is_bound, competing["memory"] + transposes, np.maximum(competing["memory"], transposes))
+        memory = np.where(by_image, competing["memory"], moved)
+        return {**competing, "memory": memory, "latency": np.zeros_like(launch), "launch": launch}
+    launches_us, issued_us, moved_us = miopen_transposes_us(cols, gpu, c)
+    # kernels that read tensors as they lie are the quicker ones where the time is less than with transposes
+    is_transposed = ~by_image & (times[0] >= joined_us(product, c) + launches_us + np.hypot(issued_us, moved_us))
+    between, gathered = between_us(cols, gpu, c)
+    beside = np.where(is_transposed, launches_us, 0.0) + np.maximum(product["launch"] - c["floor_us"], 0.0)
+    waits = 1e6 * np.where(by_image, cols["images"] * image["waits"], product["waits"])
+    issued = np.where(by_image, gathered, np.where(is_transposed, issued_us, 0.0))
+    return {
+        **competing,
+        "memory": competing["memory"] + np.where(is_transposed, moved_us, 0.0),
+        "issue": competing["issue"] - waits + issued,
+        "latency": np.where(by_image, between, beside) + waits,
+        "launch": np.where(by_image, image["launch"], np.minimum(launch, c["floor_us"])),
+    }

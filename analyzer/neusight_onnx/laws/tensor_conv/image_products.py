@@ -28,11 +28,25 @@ def images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float6
             return np.full(cols["m"].shape, np.inf)
         return np.where(allowed, joined_us(image_times(cols, gpu, c, tile), c), np.inf)
     one = joined_us(image_times(cols, gpu, c, tile), image_constants(gpu, c))
+    called, gather, moved = _around_us(cols, gpu, c)
+    return called + cols["images"] * (one + gather + moved)
+
+
+def _around_us(cols: Columns, gpu: GpuSpec, c: Constants) -> tuple[Column, Column, Column]:
+    """On AMD, in us: the call, and of an image the launch that gathers its taps and what that one moves."""
     gathered = cols["gathered"]
-    moved_s = 2.0 * gathered * cols["bytes"] / (c["gather_efficiency"] * gpu.memory_bytes_per_s)
-    gather = np.where(gathered > 0, c["gather_us"] * launch_slowness(gpu) + 1e6 * moved_s, 0.0)
-    called = np.where(cols["images"] > 1.0, c["series_us"], c["call_us"]) * launch_slowness(gpu)
-    return called + cols["images"] * (one + gather)
+    moved_us = 1e6 * 2.0 * gathered * cols["bytes"] / (c["gather_efficiency"] * gpu.memory_bytes_per_s)
+    gather_us = np.where(gathered > 0, c["gather_us"] * launch_slowness(gpu), 0.0)
+    called_us = np.where(cols["images"] > 1.0, c["series_us"], c["call_us"]) * launch_slowness(gpu)
+    return called_us, gather_us, moved_us
+
+
+def between_us(cols: Columns, gpu: GpuSpec, c: Constants) -> tuple[Column, Column]:
+    """On AMD, in us: what all images take beside their products and one launch, and what their gathers move: the call
+    and launches, during which nothing is near its limit, and bytes."""
+    called_us, gather_us, moved_us = _around_us(cols, gpu, c)
+    launches_us = (cols["images"] - 1.0) * c["image_us"] * launch_slowness(gpu)
+    return called_us + launches_us + cols["images"] * gather_us, cols["images"] * moved_us
 
 
 def image_times(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -17,7 +17,14 @@ from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
-from neusight_onnx.laws.tensor_conv.miopen_issue import address_s, back_us, lane_issue_s, lasting_steps, sums_us
+from neusight_onnx.laws.tensor_conv.miopen_issue import (
+    address_s,
+    back_us,
+    lane_issue_s,
+    lasting_steps,
+    step_waits_s,
+    sums_us,
+)
 from neusight_onnx.laws.tensor_gemm.times import RESIDENT_ELEMENTS
 from neusight_onnx.laws.tiled import Grid, grid_of, wave_of
 
@@ -41,6 +48,8 @@ def times(
 ) -> dict[str, NDArray[np.float64]]:
     """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape.
 
+    "waits": what of "issue" is waiting for loads.
+
     ``slower``: time of the matrix instructions that the kernel has over that of the format's fastest. ``waiting``: how
     long its steps wait for loads, over those of others. ``addressing``: on AMD, pipe time over that of a kernel whose
     addresses of taps take none. ``address_overhead``: there, address clocks of its loads over those of tensors as they
@@ -60,21 +69,23 @@ def times(
     added = np.where(summing > 1.0, 4.0, summing * cols["bytes"])
     memory_s = _memory_s(cols, gpu, c, tile, grid, kz, partial=added * b * m * n * z)
     l2_s = grid.per_sm * (kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]) / (c["l2_bytes_per_clock"] * gpu.clock_hz)
-    issue_s = np.zeros_like(l2_s)
+    issue_s = waits_s = np.zeros_like(l2_s)
     if is_amd(gpu):
         steps = lasting_steps(cols, gpu, peak, grid.waves * kz * waiting)
         issue_s = lane_issue_s(cols, gpu, c, grid.per_sm * kz * (t1 + t2), steps)
+        waits_s = step_waits_s(cols, c, steps)
     if address_overhead > 0.0:
         # MIOpen has compiled kernels of sizes that divide the product: what lies beyond it in a tile isn't loaded
         columns, rows = grid.per_sm * kz * n / grid.n, grid.per_sm * kz * m / grid.m
         issue_s = issue_s + address_overhead * address_s(cols, gpu, columns, rows)
-    flops, waits_s = 2.0 * b * m * n * cols["depth"], (memory_s, l2_s, issue_s)
-    pipe_s, level = matrix_unit_power.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
+    flops, others_s = 2.0 * b * m * n * cols["depth"], (memory_s, l2_s, issue_s)
+    pipe_s, level = matrix_unit_power.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=others_s)
     return {
         "compute": pipe_s,
         "memory": memory_s,
         "l2": l2_s,
         "issue": issue_s,
+        "waits": waits_s,
         "blocks": grid.blocks,
         "occupancy": occupancy,
         "kz": kz,

@@ -43,8 +43,16 @@ def lane_issue_s(
     lanes = gpu.fp32_lanes_per_sm * gpu.clock_hz
     moved = (cols["read_bytes"] + cols["write_bytes"]) / cols["bytes"]
     elements_s = (fetched * c["fetch_operations"] + moved / gpu.sm_count * c["move_operations"]) / lanes
+    found: NDArray[np.float64] = elements_s + step_waits_s(cols, c, steps)
+    return found
+
+
+def step_waits_s(
+    cols: Mapping[str, NDArray[np.float64]], c: Constants, steps: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Of that the time in s in which steps of k wait for their loads."""
     tap = np.where(cols["taps_met"] > 1.0, c["tap_step"] * c["data_step"] ** cols["data"], 1.0)
-    found: NDArray[np.float64] = elements_s + steps * cols["bytes"] * c["step_ns"] * tap * 1e-9
+    found: NDArray[np.float64] = steps * cols["bytes"] * c["step_ns"] * tap * 1e-9
     return found
 
 

@@ -31,15 +31,22 @@ def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     """What a convolution reads beside weights into (n, *spatial, c) order, and what it writes back, where the library
     has to."""
     if is_amd(gpu):
-        moved = 2.0 * (cols["ordered_bytes"] + cols["weight_bytes"])
-        lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
-        issue_s = moved / cols["bytes"] * c["transpose_operations"] / lanes
-        # the weight as well, by a launch of its own
-        us = 3.0 * c["step_us"] + 1e6 * np.hypot(issue_s, moved / dram_rate(cols, gpu, c))
-        return np.where(cols["channels_last"] > 0, 0.0, us)
+        launches_us, issue_us, memory_us = miopen_transposes_us(cols, gpu, c)
+        return launches_us + np.hypot(issue_us, memory_us)
     rate = dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
     both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
     read = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
     is_forward = (cols["data"] == 0) & (cols["weight"] == 0)
     writes_either = (capability(gpu) < NHWC_ALONE) | (is_forward & (cols["bytes"] == WRITES_EITHER_BYTES))
     return np.where(cols["channels_last"] > 0, 0.0, np.where(writes_either, read, both))
+
+
+def miopen_transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> tuple[Column, Column, Column]:
+    """Of AMD's transposes the launches, the instructions and the bytes, in us; zeros over (n, *spatial, c)."""
+    moved = 2.0 * (cols["ordered_bytes"] + cols["weight_bytes"])
+    lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
+    issue_us = 1e6 * moved / cols["bytes"] * c["transpose_operations"] / lanes
+    memory_us = 1e6 * moved / dram_rate(cols, gpu, c)
+    lies = cols["channels_last"] == 0
+    # the weight as well, by a launch of its own
+    return np.where(lies, 3.0 * c["step_us"], 0.0), np.where(lies, issue_us, 0.0), np.where(lies, memory_us, 0.0)
