@@ -285,14 +285,14 @@ def test_fp32_is_asked_where_its_peak_may_be_quicker(
 
 
 @pytest.mark.parametrize("gpu", ["t4", "v100", "a100", "a10", "rtx-4090", "h20", "h100-sxm", "b200"])
-@pytest.mark.parametrize(("c", "side", "window"), [(144, 56, 3), (672, 14, 5), (128, 56, 7)])
+@pytest.mark.parametrize(("c", "side", "window"), [(144, 56, 3), (128, 56, 3), (672, 14, 5), (128, 56, 7)])
 def test_depthwise_windows_in_16_bits_are_those_in_32(c: int, side: int, window: int, gpu: str) -> None:
-    """A thread an output does the same instructions, on half the bytes: two laws say so of the same kernel."""
+    """A thread an output does the same instructions, on half the bytes: it is no slower, whatever two laws say."""
     wide = convolution(
         n=256, c=c, k=c, groups=c, spatial=(side, side), out=(side, side), filter=(window, window), dtype=FP32
     )
     in_32, in_16 = predict([wide, replace(wide, dtype=FP16)], load_gpu(gpu))
-    assert 0.4 < in_16.latency_us / in_32.latency_us < 1.6
+    assert 0.4 < in_16.latency_us / in_32.latency_us < 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("gpu", ["p4", "p40", "p100-sxm2-16gb", "gtx-1080-ti"])

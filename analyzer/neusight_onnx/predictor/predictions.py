@@ -112,7 +112,7 @@ def predict(
         predictor = predictor_for(members[0], gpu, shipped)
         of_members = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
         found.update(zip(members, of_members, strict=True))
-    twins = {kernel: twin for kernel in found if (twin := _wide_twin(kernel)) is not None}
+    twins = {kernel: twin for kernel in found if (twin := _wide_twin(kernel, gpu)) is not None}
     if twins:
         limits = predict(tuple(twins.values()), gpu, predictors=shipped)
         found.update((kernel, _at_most(found[kernel], limit)) for kernel, limit in zip(twins, limits, strict=True))
@@ -197,16 +197,22 @@ def _quicker(one: Prediction, other: Prediction) -> Prediction:
     return other if other.latency_us < one.latency_us else one
 
 
-def _wide_twin(kernel: Kernel) -> Kernel | None:
-    """PyTorch's layer normalization or softmax of the same rows in FP32, for one in 16 or 8 bits; else None.
+def _wide_twin(kernel: Kernel, gpu: GpuSpec) -> Kernel | None:
+    """PyTorch's layer normalization or softmax of the same rows in FP32, for one in 16 or 8 bits, or NVIDIA's depthwise
+    convolution; else None.
 
     Normalization loads four elements at a time whatever their size, softmax 16 bytes: half the bytes take no longer.
     The law of normalization in 16 bits was fitted to rows of 2,560 columns alone, that of softmax to none, and FP32's
-    trees know more.
+    trees know more. A depthwise convolution has the same places and addresses to work out in any format, which bind it.
     """
     from neusight_onnx.laws.catalog import NARROW_LABELS
 
     match kernel:
+        case Conv():
+            is_one = kernel.is_depthwise and kernel.k == kernel.c and kernel.direction == "forward"
+            if not is_one or kernel.dtype not in (DataType.FLOAT16, DataType.BFLOAT16) or gpu.vendor != "NVIDIA":
+                return None
+            return replace(kernel, dtype=DataType.FLOAT32, input_dtype=None, weight_dtype=None, output_dtype=None)
         case Normalization(method="layer", access=""):
             is_pytorchs = not kernel.is_streamed
         case Softmax():
