@@ -14,7 +14,7 @@ from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import between_us, image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us
 from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32
-from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, taken_us
+from neusight_onnx.laws.tensor_conv.miopen_solvers import VOLUMES_LOG_SD, assembled_times, has_volumes, taken_us
 from neusight_onnx.laws.tensor_conv.tiles import is_of_later_kernels, with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import miopen_transposes_us, transposes_us
 from neusight_onnx.laws.tensor_conv.winograd import WINOGRAD_SAVING
@@ -91,7 +91,10 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         },
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
-        doubt_log_sd=matrix_unit_power.clock_doubt(gpu, parts["level"], compute_share),
+        doubt_log_sd=np.hypot(
+            matrix_unit_power.clock_doubt(gpu, parts["level"], compute_share),
+            np.where(has_volumes(cols, gpu), VOLUMES_LOG_SD, 0.0),
+        ),
         untold_log_sd=matrix_unit_power.format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
         unmeasured=is_of_later_kernels(cols, gpu),
     )
