@@ -576,3 +576,30 @@ def test_a_product_of_two_vectors_streams_on_amd(dtype: DataType) -> None:
     (found,) = predict((Gemm(m=1, n=1, k=count, dtype=dtype),), spec)
     assert found.bound == "memory"
     assert found.latency_us < 2e6 * 2 * count * dtype.bits / 8 / spec.memory_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("gpu", "k", "reaches"),
+    [
+        pytest.param("a100-pcie-40gb", 1024, False, id="measured"),
+        pytest.param("a100-pcie-40gb", 4096, True, id="a-longer-reduction-than-any-that-was-measured"),
+        pytest.param("h100-sxm", 1024, True, id="tiles-of-a-later-library"),
+        pytest.param("t4", 1024, False, id="measured-tiles-of-turing"),
+        pytest.param("t4", 4096, True, id="longer-on-turing"),
+    ],
+)
+def test_how_sure_a_batch_of_two_is(gpu: str, k: int, reaches: bool) -> None:
+    """64 x 64 fill no tile of an A100's batches, which were measured up to 1,025 deep; beyond, and on a later GPU, the
+    interval reaches what two plain products take, one after the other."""
+    one = Gemm(m=64, n=64, k=k, dtype=FP32)
+    single, two = predict([one, replace(one, batch=2)], load_gpu(gpu))
+    assert two.latency_us > 5 * single.latency_us
+    assert (two.low_us < 2 * single.latency_us) is reaches
+    assert two.high_us < 1.6 * two.latency_us
+
+
+def test_a_batch_that_fills_the_gpu_is_as_sure_as_before() -> None:
+    """768 blocks of 128 x 128 with 64 columns: measured on an A100 at 2,048 deep."""
+    kernel = Gemm(batch=96, m=2048, n=64, k=2048, dtype=FP32)
+    (found,) = predict([kernel], load_gpu("a100-pcie-40gb"))
+    assert found.low_us > 0.8 * found.latency_us

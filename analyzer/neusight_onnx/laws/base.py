@@ -88,6 +88,9 @@ class Law:
     ``constants_of``: kernel class and label of the predictor whose fitted constants it shares, so that what that one
     was measured on carries this law, too.
 
+    ``quicker``: what a quicker kernel of the same library would take over the answer's latency, at most 1, where which
+    one runs is known of measured GPUs alone (first), or of none (second): they lower an interval's low end.
+
     ``counterpart``: the kernel on another GPU (the third) that shows what the law leaves over of one on a GPU (the
     second); None where that is the same kernel on any.
 
@@ -103,6 +106,7 @@ class Law:
     features: Callable[[Columns, GpuSpec, Constants, LawResult], NDArray[np.float32]]
     pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
     constants_of: tuple[str, str] | None = None
+    quicker: Callable[[Columns, GpuSpec, Constants, LawResult], tuple[Column, Column]] | None = None
     counterpart: Callable[[Kernel, GpuSpec, GpuSpec], Kernel] | None = None
     same_kernels: bool = False
 

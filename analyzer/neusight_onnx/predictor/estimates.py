@@ -73,10 +73,25 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     remote = remoteness(gpu, predictor.law_vectors)
     spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law), law.untold_log_sd)
     less, more, level_share = _doubt_of_reuse(kernels, gpu, law, latency, in_l2, spread)
-    low = np.maximum(latency * less * np.exp(-spread.width), law.ideal_us)
+    quicker = _quicker_share(shared, gpu, predictor, law, near, inside)
+    # which kernel a library has is no kernel's own error
+    level_share = 1.0 - (1.0 - level_share) / (1.0 - np.log(quicker) / spread.width) ** 2
+    low = np.maximum(latency * less * quicker * np.exp(-spread.width), law.ideal_us)
     high = latency * more * np.exp(spread.width)
     law = _with_missed(law)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=level_share)
+
+
+def _quicker_share(
+    shared: _Shared, gpu: GpuSpec, predictor: Predictor, law: LawResult, near: float, inside: Column
+) -> Column | float:
+    """What the low end falls by, as a quicker kernel of the library may run: all of it where nothing shows which does,
+    elsewhere as far as the GPU is from measured ones."""
+    if shared.law.quicker is None:
+        return 1.0
+    unseen, untold = shared.law.quicker(shared.columns, gpu, predictor.constants, law)
+    found: Column = np.minimum(unseen ** (1.0 - near * inside), untold)
+    return found
 
 
 def _in_l2_us(latency_us: Column, law: LawResult) -> Column:

@@ -7,7 +7,7 @@ from neusight_onnx.laws.gemm.columns import columns
 from neusight_onnx.laws.gemm.constants import CONSTANTS
 from neusight_onnx.laws.gemm.estimate import estimate
 from neusight_onnx.laws.gemm.features import FEATURES, features
-from neusight_onnx.laws.gemm.tiles import pin
+from neusight_onnx.laws.gemm.tiles import pin, quicker_shares
 
 GEMM = Law(
     kernel_class="gemm",
@@ -17,4 +17,5 @@ GEMM = Law(
     estimate=estimate,
     features=features,
     pin=pin,
+    quicker=quicker_shares,
 )
