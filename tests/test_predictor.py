@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import log
 from pathlib import Path
 from typing import Any
@@ -430,6 +431,26 @@ def test_shape_weight(row: list[float], weight: float) -> None:
     low, high = np.array([0.0, 0.0, 4.0]), np.array([1.0, 10.0, 5.0])
     found = shape_weight(np.array([row], dtype=np.float32), low, high, ["log_m", "log_k", "log_tile_n"])
     assert found[0] == pytest.approx(weight, rel=1e-6)
+
+
+def test_a_remainder_is_no_size() -> None:
+    """Of k 0 and 32 of 64 were measured, of n none: 48 is half of the range outside, and as partial a tile as 32."""
+    low, high = np.array([0.0, 0.0]), np.array([32.0, 0.0])
+    features = np.array([[48.0, 0.0], [48.0, 16.0], [32.0, 0.0]], dtype=np.float32)
+    names = ["k_mod_64", "n_mod_128"]
+    assert shape_weight(features, low, high, names).tolist() == pytest.approx([np.exp(-4.0), 0.0, 1.0])
+    assert shape_weight(features, low, high, names, any_remainder=True).tolist() == pytest.approx([1.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("gpu", ["b200-sxm", "h100-sxm", "a100-sxm-80gb", "l40s"])
+@pytest.mark.parametrize("side", [64, 128])
+def test_tiny_products_follow_their_depth(gpu: str, side: int) -> None:
+    """Depths in steps of 16, of which every fourth leaves 48 of 64, which no measured product does."""
+    found = predict([Gemm(m=side, n=side, k=k, dtype=FP16) for k in range(32, 272, 16)], load_gpu(gpu))
+    assert all(0.9 < after.latency_us / before.latency_us < 1.15 for before, after in pairwise(found))
+    assert all(before.low_us < after.high_us and after.low_us < before.high_us for before, after in pairwise(found))
+    width = [answer.high_us / answer.low_us for answer in found]
+    assert min(width[1], width[5]) > 1.1 * width[2]  # 48 and 112, beside 64
 
 
 def test_a_near_gpu_gets_what_its_neighbour_shows() -> None:

@@ -119,16 +119,27 @@ NEGLIGIBLE = 0.01
 """Weight of a GPU that isn't worth another look at the trees."""
 
 
+REMAINDER = "_mod_"
+"""In the names of features that are what a size leaves of whole vectors or tiles."""
+
+
 def shape_weight(
-    features: NDArray[np.float32], low: NDArray[np.float64], high: NDArray[np.float64], names: Sequence[str]
+    features: NDArray[np.float32],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    names: Sequence[str],
+    *,
+    any_remainder: bool = False,
 ) -> NDArray[np.float64]:
     """1 inside the training data's range of every feature, falling with what sticks out of it, shape (n,).
 
     The sum of the excesses counts, each in units of that feature's range: a tenth of a range outside keeps 0.85.
-    ``names`` are those of the features; those of ``CHOSEN`` don't count.
+    ``names`` are those of the features; those of ``CHOSEN`` don't count. With ``any_remainder`` neither do remainders
+    of which more than one was measured: 48 of a tile of 64 fill it in part as 16 and 32 do, and are no further.
     """
-    counted = np.array([name not in CHOSEN for name in names], dtype=np.float64)
     span = np.maximum(high - low, 1e-6)
+    met = [any_remainder and REMAINDER in name and bool(wide) for name, wide in zip(names, high > low, strict=True)]
+    counted = np.array([name not in CHOSEN and not some for name, some in zip(names, met, strict=True)], dtype=float)
     excess = np.maximum(np.maximum(low - features, features - high), 0.0) / span
     total: NDArray[np.float64] = np.exp(-(((excess @ counted) / 0.25) ** 2))
     return total
@@ -149,6 +160,8 @@ def carried_over(
     near: float,
     unseen_weight: float,
     other: Callable[[], NDArray[np.float32] | None],
+    *,
+    applied_of: Callable[[NDArray[np.float32]], NDArray[np.float64]] | None = None,
 ) -> Residual:
     """The share of the trees' residual that is applied to kernels on a GPU.
 
@@ -158,24 +171,27 @@ def carried_over(
     aren't known), and ``unseen_weight`` of what the trees make of a GPU like this for the rest. Trees that have no
     weight aren't asked: to load them takes longer than a law's answer.
 
+    ``applied_of``: how much of the residual is applied, by features; None: as far as they are ``inside``.
+
     By its own features a GPU would get what the trees know of other kernels or of other GPUs: with more L2 that of
     smaller products, with faster memory that of a GPU of another generation, and could come out slower for it. So the
     law alone says what another figure changes. It carries over as well: MI100 and MI210 left out in turn, each with
     .6 of what the other shows, are 8.1 % off in four kernel classes of FP32, by their own features 8.2 (trees on a
     sample).
     """
+    weight_of = inside if applied_of is None else applied_of
     nothing = np.zeros(len(features))
     parts = []
     if near < 1.0:
         within = inside(features)
-        applied = unseen_weight * within * trees(features) if unseen_weight else nothing
+        applied = unseen_weight * weight_of(features) * trees(features) if unseen_weight else nothing
         parts.append((1.0 - near, applied, within))
     if near > NEGLIGIBLE:
         theirs = None if near == 1.0 else other()
         seen = features if theirs is None else theirs
         within = inside(seen)
-        parts.append((near, within * trees(seen), within))
+        parts.append((near, weight_of(seen) * trees(seen), within))
     return Residual(
-        correction=sum((share * part for share, part, _ in parts), nothing),
-        inside=sum((share * within for share, _, within in parts), nothing),
+        correction=sum((weight * part for weight, part, _ in parts), nothing),
+        inside=sum((weight * within for weight, _, within in parts), nothing),
     )

@@ -190,8 +190,9 @@ def _carried(
     names = used.feature_names
     told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
 
-    def inside(of: NDArray[np.float32]) -> Column:
-        return told * shape_weight(of, predictor.feature_low, predictor.feature_high, names)
+    def inside(of: NDArray[np.float32], *, any_remainder: bool = False) -> Column:
+        low, high = predictor.feature_low, predictor.feature_high
+        return told * shape_weight(of, low, high, names, any_remainder=any_remainder)
 
     def of_the_nearest() -> NDArray[np.float32] | None:
         other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
@@ -206,7 +207,14 @@ def _carried(
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
     carried = carried_over(
-        partial(residuals, predictor), inside, answer.features, near, predictor.unseen_weight, of_the_nearest
+        partial(residuals, predictor),
+        inside,
+        answer.features,
+        near,
+        predictor.unseen_weight,
+        of_the_nearest,
+        # a remainder that wasn't measured: no less of the residual, and the law's interval
+        applied_of=partial(inside, any_remainder=True),
     )
     return law, carried
 
