@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws.gemm.batches import batches
 from neusight_onnx.laws.gemm.estimate import ideal_us
 from neusight_onnx.laws.gemm.features import alignment
 from neusight_onnx.laws.gemm.law import GEMM
@@ -605,27 +603,3 @@ def test_a_batch_that_fills_the_gpu_is_as_sure_as_before() -> None:
     kernel = Gemm(batch=96, m=2048, n=64, k=2048, dtype=FP32)
     (found,) = predict([kernel], load_gpu("a100-pcie-40gb"))
     assert found.low_us > 0.8 * found.latency_us
-
-
-def test_batches_beside_one() -> None:
-    """24 products lie .585 between 16 and 32: weights of a cubic B-spline at 1.585, .585, .415 and 1.415 steps."""
-    one, many = Gemm(m=8, n=8, k=8, dtype=FP32), Gemm(batch=24, m=64, n=32, k=16, dtype=FP32)
-    rows, beside, weights = batches(GEMM.columns((one, many)))
-    assert rows.tolist() == [1]
-    assert beside["b"].tolist() == [8, 16, 32, 64]
-    assert beside["m"].tolist() == [64] * 4
-    assert beside["read_bytes"].tolist() == [4 * size * 16 * (64 + 32) for size in (8, 16, 32, 64)]
-    assert weights[:, 0].tolist() == pytest.approx([0.0119, 0.4246, 0.5302, 0.0334], abs=2e-4)
-    assert weights.sum() == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("gpu", ["t4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm"])
-@pytest.mark.parametrize(("m", "n", "k"), [(512, 512, 64), (512, 64, 512), (128, 128, 64), (1024, 1024, 64)])
-def test_a_larger_batch_takes_no_less(gpu: str, m: int, n: int, k: int) -> None:
-    """From a full GPU on (below, a V100 takes 130 us for 16 x 534 x 61 x 504 in the tile that its library counts waves
-    with, and a half more products in another one take no longer); a T4's own residuals had 64 take 418 us, 48 460."""
-    sizes = [round(64 * 2 ** (i / 2)) for i in range(11)]
-    found = predict([Gemm(batch=size, m=m, n=n, k=k, dtype=FP32) for size in sizes], load_gpu(gpu))
-    times = [answer.latency_us for answer in found]
-    assert [after / before for before, after in pairwise(times) if after < 0.99 * before] == []
-    assert max(after / before for before, after in zip(times, times[2:], strict=False)) < 3.0

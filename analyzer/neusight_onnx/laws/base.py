@@ -88,9 +88,6 @@ class Law:
     ``constants_of``: kernel class and label of the predictor whose fitted constants it shares, so that what that one
     was measured on carries this law, too.
 
-    ``batches``: of columns the kernels (their places) whose residual is a mean over batches beside theirs, the columns
-    of these batches, those of the first batch first, and their weights, shape (batches, places).
-
     ``quicker``: what a quicker kernel of the same library would take over the answer's latency, at most 1, where which
     one runs is known of measured GPUs alone (first), or of none (second): they lower an interval's low end.
 
@@ -109,7 +106,6 @@ class Law:
     features: Callable[[Columns, GpuSpec, Constants, LawResult], NDArray[np.float32]]
     pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
     constants_of: tuple[str, str] | None = None
-    batches: Callable[[Columns], tuple[NDArray[np.int64], Columns, Column]] | None = None
     quicker: Callable[[Columns, GpuSpec, Constants, LawResult], tuple[Column, Column]] | None = None
     counterpart: Callable[[Kernel, GpuSpec, GpuSpec], Kernel] | None = None
     same_kernels: bool = False

@@ -30,15 +30,7 @@ from neusight_onnx.predictor.neighbours import (
     worse_of,
 )
 from neusight_onnx.predictor.trees import residuals
-from neusight_onnx.similarity import (
-    NEGLIGIBLE,
-    Residual,
-    carried_over,
-    gpu_weight,
-    nearest_of,
-    remoteness,
-    shape_weight,
-)
+from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
 if TYPE_CHECKING:
     from neusight_onnx.laws.base import Column, Columns, Law, LawResult
@@ -72,15 +64,14 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
     shared = _shared_of(kernels, predictor)
-    law, latency, inside, scatter = _with_residual(kernels, gpu, predictor, shared)
+    law, latency, inside = _with_residual(kernels, gpu, predictor, shared)
     if near < 1.0:
         latency = _among_neighbours(kernels, gpu, predictor, latency, shared)
     in_l2 = _in_l2_us(latency, law)
     law, latency = _issued(kernels, gpu, law, np.maximum(latency, law.least_us))
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
-    untold = scatter if law.untold_log_sd is None else np.hypot(scatter, law.untold_log_sd)
-    spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law), untold)
+    spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law), law.untold_log_sd)
     less, more, level_share = _doubt_of_reuse(kernels, gpu, law, latency, in_l2, spread)
     quicker = _quicker_share(shared, gpu, predictor, law, near, inside)
     # which kernel a library has is no kernel's own error
@@ -161,27 +152,9 @@ def _shared_of(kernels: Sequence[Kernel], predictor: Predictor) -> _Shared:
 
 def _with_residual(
     kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, shared: _Shared
-) -> tuple[LawResult, Column, Column, Column]:
-    """The law, the latency with as much of the trees' residual as carries over to the GPU, in us, how far within what
-    was measured each kernel is, and how far batches beside its own scatter (standard deviation, log)."""
-    law, carried = _carried(kernels, gpu, predictor, shared)
-    correction = carried.correction
-    scatter = np.zeros_like(correction)
-    if shared.law.batches is not None and correction.any():
-        rows, columns, weights = shared.law.batches(shared.columns)
-        if rows.size:
-            others = _carried(kernels, gpu, predictor, replace(shared, columns=columns, features={}))[1]
-            correction = correction.copy()
-            of_others = others.correction.reshape(weights.shape)
-            correction[rows] = (weights * of_others).sum(axis=0)
-            scatter[rows] = np.sqrt((weights * (of_others - correction[rows]) ** 2).sum(axis=0))
-    return law, law.latency_us * np.exp(correction), carried.inside, scatter
-
-
-def _carried(
-    kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, shared: _Shared
-) -> tuple[LawResult, Residual]:
-    """The law, and the residual of the kernels that the columns have."""
+) -> tuple[LawResult, Column, Column]:
+    """The law, the latency with as much of the trees' residual as carries over to the GPU, in us, and how far within
+    what was measured each kernel is."""
     from neusight_onnx.laws.catalog import apply_law, features_elsewhere
 
     used = shared.law
@@ -216,7 +189,7 @@ def _carried(
         # a remainder that wasn't measured: no less of the residual, and the law's interval
         applied_of=partial(inside, any_remainder=True),
     )
-    return law, carried
+    return law, law.latency_us * np.exp(carried.correction), carried.inside
 
 
 def _among_neighbours(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from neusight_onnx.laws.base import Law
-from neusight_onnx.laws.gemm.batches import batches
 from neusight_onnx.laws.gemm.columns import columns
 from neusight_onnx.laws.gemm.constants import CONSTANTS
 from neusight_onnx.laws.gemm.estimate import estimate
@@ -18,6 +17,5 @@ GEMM = Law(
     estimate=estimate,
     features=features,
     pin=pin,
-    batches=batches,
     quicker=quicker_shares,
 )
