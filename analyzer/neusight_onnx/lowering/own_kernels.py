@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neusight_onnx.kernels import (
+    GENERATED,
     Attention,
     Elementwise,
     GatherScatter,
@@ -73,8 +74,8 @@ def _generated(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Elementwise | Softmax | Normalization):
         return replace(kernel, generated=True)
     if isinstance(kernel, GatherScatter):
-        return replace(kernel, library="own")
-    return replace(kernel, library="own") if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
+        return replace(kernel, library=GENERATED if kernel.operation in LOOK_UPS else "own")
+    return replace(kernel, library=GENERATED) if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
 
 
 def _by_pytorch(kernel: Kernel) -> Kernel:

@@ -8,7 +8,7 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.loops.loop import Group, Key, Loop, Read, elementwise_kernel, flattened
-from neusight_onnx.fusion.loops.plans import BATCH_NORM, Plan
+from neusight_onnx.fusion.loops.plans import BATCH_NORM, Plan, as_generated, generated_move
 from neusight_onnx.fusion.loops.row_kernels import APPLIED, STATISTICS, RowKernel, row_name, space_of
 from neusight_onnx.fusion.loops.scheduling import Schedule
 from neusight_onnx.fusion.loops.survey import WIDENED, Survey
@@ -333,10 +333,13 @@ class Inlining:
             for read in loop.reads.values():
                 level = max(level, self.schedule.note_read(group, read.root))
             if not loop.members:
-                emitted.append(copy)
+                emitted.append(as_generated(copy) or copy)
                 continue
             operations = (*flattened(loop.members.values()), "copy")
-            emitted.append(elementwise_kernel(operations, self.looked.operands(loop.reads.values()), (written,)))
+            moves = self.looked.moves(loop.members)
+            if (move := generated_move(copy)) is not None:
+                moves = (*moves, move)
+            emitted.append(elementwise_kernel(operations, self.looked.operands(loop.reads.values()), (written,), moves))
             self.origins[node.name].update(dict.fromkeys(loop.members))
         peeled = self.looked.peeled.get(node.name)
         for name in plan.buffers:

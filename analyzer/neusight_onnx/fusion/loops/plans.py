@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Node
 from neusight_onnx.kernels import (
+    GENERATED,
     Elementwise,
     GatherScatter,
     Kernel,
+    Move,
     Movement,
     Normalization,
     Pooling,
@@ -186,6 +188,27 @@ def pointwise_plan(
     joins = operations == ["concat"] and len(kernels) == 1 and node.op_type == "Concat"
     parts = tuple(name for name, spec in zip(names, specs, strict=True) if spec.element_count) if joins else ()
     return Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders, parts=parts)
+
+
+def generated_move(kernel: Kernel) -> Move | None:
+    """A lookup or reordering as the compiler writes it in a loop of several operations, None for other kernels: casts,
+    plain copies, fills and repetition read in the order of what they write."""
+    match kernel:
+        case Movement(operation="copy", permutation=None) | Movement(operation="cast" | "fill" | "expand"):
+            return None
+        case _:
+            return as_generated(kernel)
+
+
+def as_generated(kernel: Kernel) -> Move | None:
+    """A lookup or movement as the compiler writes it, each place being computed from constants; None for others."""
+    match kernel:
+        case Movement(operation=operation) if operation in POINTWISE_MOVES:
+            return replace(kernel, library=GENERATED)
+        case GatherScatter(operation=operation) if operation in GATHERS:
+            return replace(kernel, library=GENERATED)
+        case _:
+            return None
 
 
 def is_copy(kernel: Kernel) -> bool:

@@ -9,7 +9,14 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.loops.loop import Loop, Read
-from neusight_onnx.fusion.loops.plans import Plan, is_copy, neighbours_plan, pointwise_plan, unrolled_plan
+from neusight_onnx.fusion.loops.plans import (
+    Plan,
+    generated_move,
+    is_copy,
+    neighbours_plan,
+    pointwise_plan,
+    unrolled_plan,
+)
 from neusight_onnx.fusion.loops.row_kernels import (
     STATISTICS,
     RowKernel,
@@ -20,7 +27,7 @@ from neusight_onnx.fusion.loops.row_kernels import (
     space_of,
 )
 from neusight_onnx.graph.model import InferredGraph, Node, Value
-from neusight_onnx.kernels import Conv, Gemm, Kernel, Movement, NodeWork, Normalization, Softmax, TensorSpec
+from neusight_onnx.kernels import Conv, Gemm, Kernel, Move, Movement, NodeWork, Normalization, Softmax, TensorSpec
 
 WIDENED = frozenset(
     {"elu", "gelu", "gelu_tanh", "hardsigmoid", "hardswish", "leaky_relu", "mish", "selu", "silu", "softplus"}
@@ -168,6 +175,11 @@ class Survey:
             specs.extend([whole] if len(views) > 1 and again and whole is not None else views)
         wide = tuple(spec for spec in specs if spec.element_count != 1)
         return wide or tuple(specs[:1])
+
+    def moves(self, members: Iterable[str]) -> tuple[Move, ...]:
+        """What nodes of one kernel do to the places of elements."""
+        kernels = (kernel for name in members for kernel in self.plans[name].kernels)
+        return tuple([move for kernel in kernels if (move := generated_move(kernel)) is not None])
 
     def look_at(self, node: Node) -> None:
         """Finds out what a node is: a view, or a plan; and who uses which value how."""
