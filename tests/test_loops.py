@@ -680,7 +680,10 @@ def without_moves(kernel: Kernel) -> Kernel:
             [["embedding", "embedding"]],
             id="look-ups before a normalization",
         ),
-        pytest.param("views are index arithmetic, in reductions, too", [], id="views"),
+        pytest.param(
+            "views are index arithmetic, in reductions, too", [[copy((8, 16), (1, 0))]], id="orders that differ"
+        ),
+        pytest.param("a chain is one kernel; a broadcast vector is read as it is, a number not at all", [], id="none"),
     ],
 )
 def test_moves(name: str, expected: list[list[object]]) -> None:

@@ -84,7 +84,7 @@ class Emission:
     def _kernel(
         self, group: Group, members: Sequence[str], outside: Sequence[Read], results: tuple[TensorSpec, ...]
     ) -> Kernel:
-        if len(group.alone) == 1:
+        if len(group.alone) == 1 and not any(read.reordered for read in outside):
             kernel = group.alone[0]
             if isinstance(kernel, Movement | GatherScatter) and (move := as_generated(kernel)) is not None:
                 return move
@@ -95,7 +95,7 @@ class Emission:
             flattened(group.members[name] for name in members),
             self.looked.operands(outside),
             results,
-            self.looked.moves(members),
+            self.looked.moves(members, outside),
         )
 
     def _row_kernel(
@@ -150,7 +150,7 @@ class Emission:
                 epilogue=flattened(own for name, own in around.items() if name in per_row),
                 extra_inputs=extra,
                 extra_outputs=results[1:],
-                moves=self.looked.moves(members),
+                moves=self.looked.moves(members, outside),
             )
         output_dtype = None if results[0].dtype is kernel.dtype else results[0].dtype
         return replace(
@@ -160,7 +160,7 @@ class Emission:
             fused=(*kernel.fused, *flattened(around.values())),
             extra_inputs=extra,
             extra_outputs=(*kernel.extra_outputs, *results[1:]),
-            moves=self.looked.moves(members),
+            moves=self.looked.moves(members, outside),
         )
 
     def _work(
