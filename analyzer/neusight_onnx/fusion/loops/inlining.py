@@ -80,9 +80,9 @@ class Inlining:
         if copy is not None and row_kernel is None and strides is None:
             # written in the order that a library call wants, it is read in another one
             moved = replace(copy, library=GENERATED)
-            for key, read in loop.reads.items():
-                if read.aligned and read.spec.element_count == n:
-                    loop.reads[key] = replace(read, reordered=moved)
+            for key, item in loop.reads.items():
+                if item.aligned and item.spec.element_count == n:
+                    loop.reads[key] = replace(item, reordered=moved)
         loop.members[node.name] = plan.operations
         loop.again += plan.again or 0
         if plan.parts and self.looked.engine:
