@@ -325,7 +325,10 @@ def test_engines_do_not_compute_a_rotary_key_for_the_whole_cache(gpu: str) -> No
     model = read_model_bytes(parser.parse_model(DECODE).SerializeToString())
     reports = {runtime: analyze(model, gpu=gpu, precision="fp32", runtime=runtime) for runtime in RUNTIMES}
     times = {runtime: report.totals.kernel_ms for runtime, report in reports.items()}
-    assert times["tensorrt"] < times["onnxruntime"]
+    key, _ = reports["tensorrt"].kernels
+    assert dict(key.dims)["output"] == (32, 32, 1, 128)
+    # the copy of the cache, nearly all of both, is by the law of streams in the one and by an analytic one in the other
+    assert times["tensorrt"] < 1.03 * times["onnxruntime"]
     # Inductor's one loop does, under a mask: PyTorch 2.9 generates one loop over the result's elements
     (joined,) = reports["compiled"].kernels
     assert dict(joined.dims)["operations"] == "cos,sin,mul,mul,add,concat"

@@ -321,23 +321,68 @@ TYPES = [
         pytest.param(16, 8400, 300, FP32, 16, id="each row"),
         pytest.param(1, 4096, 5, FP32, 1, id="a short row, few kept"),
         pytest.param(1, 8400, 10, DataType.INT64, 1, id="integers"),
-        pytest.param(1, 8400, 10, FP32, None, id="cut among blocks"),
-        pytest.param(1, 200_000, 256, DataType.FLOAT16, None, id="cut, many kept"),
-        pytest.param(64, 100, 10, FP32, None, id="a bitonic network"),
+        pytest.param(1, 8400, 10, FP32, 3, id="cut among blocks"),
+        pytest.param(1, 200_000, 256, DataType.FLOAT16, 49, id="cut, many kept"),
     ],
 )
-def test_the_blocks_of_onnxruntimes_top_k(rows: int, cols: int, kept: int, dtype: DataType, blocks: int | None) -> None:
+def test_the_blocks_of_onnxruntimes_top_k(rows: int, cols: int, kept: int, dtype: DataType, blocks: int) -> None:
     own = Sort(operation="topk", rows=rows, cols=cols, kept=kept, dtype=dtype, output_bytes=12, library="onnxruntime")
     gpu = load_gpu("l4")
-    result = analytic_estimate([own, replace(own, library="")], gpu)
-    if blocks is None:
-        assert result.latency_us[0] == result.latency_us[1]
-        return
+    result = analytic_estimate([own], gpu)
     assert result.tile_count[0] == blocks
+    if blocks != rows:
+        return
     # three loops more than bytes of a key, each of iterations of 300 cycles for 256 columns; 3 us a byte
     digits = dtype.bits // 8
     serial_us = (digits + 3) * -(-cols // 256) * 300 / gpu.clock_hz * 1e6 + 3.0 * digits
     assert result.latency_us[0] == pytest.approx(serial_us + 2.0, rel=0.05)
+
+
+def top_k(rows: int, cols: int, kept: int, library: str, dtype: DataType = FP32) -> Sort:
+    written = rows * kept * (dtype.bits // 8 + 8)
+    return Sort(operation="topk", rows=rows, cols=cols, kept=kept, dtype=dtype, output_bytes=written, library=library)
+
+
+@pytest.mark.parametrize("name", ["a100-pcie-40gb", "t4", "h100-sxm", "mi300x", "rtx-4090"])
+@pytest.mark.parametrize("library", ["", "onnxruntime"])
+@pytest.mark.parametrize("rows", [1, 64, 4096])
+def test_a_router_takes_no_less_for_more_experts(rows: int, library: str, name: str) -> None:
+    """Scores of 2 to 256 experts, of which 1 to 64 are kept: no step down, nor up by more than twice."""
+    gpu = load_gpu(name)
+    for kept in (1, 2, 8):
+        kernels = [top_k(rows, cols, kept, library) for cols in range(max(kept, 2), 257)]
+        times = analytic_estimate(kernels, gpu).latency_us
+        assert np.all(times[1:] >= times[:-1] * 0.999)
+        assert np.all(times[1:] <= times[:-1] * 2.0)
+    for cols in (64, 128, 256):
+        times = analytic_estimate([top_k(rows, cols, kept, library) for kept in range(2, 65)], gpu).latency_us
+        assert np.all(times[1:] >= times[:-1] * 0.999)
+        assert np.all(times[1:] <= times[:-1] * 1.1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cycles", "launches"),
+    [
+        # a sign, 8 bits of exponent and 6 that tell 64 floats apart are 8 digits of 2 bits; two loops write
+        pytest.param(top_k(1, 64, 1, ""), 10 * 300, 1, id="PyTorch's, the largest"),
+        # 8 are sorted by a network of 6 steps in a second kernel
+        pytest.param(top_k(1, 64, 8, ""), 10 * 300 + 6 * 100, 2, id="PyTorch's, eight"),
+        pytest.param(top_k(1, 64, 8, "", DataType.FLOAT16), 8 * 300 + 6 * 100, 2, id="in 16 bits"),
+        # 64 indices of 64 bits have nothing in common that is known
+        pytest.param(top_k(1, 64, 8, "", DataType.INT64), 34 * 300 + 6 * 100, 2, id="integers"),
+        # twice as long as a block has threads
+        pytest.param(top_k(1, 2048, 1, ""), 12 * 2 * 300, 1, id="a longer row"),
+        # 64 elements: 21 steps of a network, however few are kept
+        pytest.param(top_k(1, 64, 1, "onnxruntime"), 21 * 100, 1, id="ONNX Runtime's"),
+        pytest.param(top_k(1, 64, 60, "onnxruntime"), 21 * 100, 1, id="nearly all"),
+    ],
+)
+def test_a_block_selects_from_a_short_row(kernel: Sort, cycles: float, launches: int) -> None:
+    gpu = load_gpu("a100-pcie-40gb")
+    result = analytic_estimate([kernel], gpu)
+    assert result.parts_us["latency"][0] == pytest.approx(1e6 * cycles / gpu.clock_hz)
+    assert result.parts_us["launch"][0] == 2.0 * launches
+    assert result.latency_us[0] == pytest.approx(2.0 * launches + 1e6 * cycles / gpu.clock_hz, rel=0.02)
 
 
 def test_the_sample_has_every_class() -> None:

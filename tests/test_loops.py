@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
 from neusight_onnx.kernels import (
+    GENERATED,
     Attention,
     Conv,
     Elementwise,
@@ -104,7 +105,9 @@ def layer_norm(
 
 def join(part: TensorSpec, run: int = 1) -> Movement:
     size = part.byte_count
-    return Movement(operation="concat", dtype=F32, shape=part.shape, read=size, written=size, run=run, library="own")
+    return Movement(
+        operation="concat", dtype=F32, shape=part.shape, read=size, written=size, run=run, library=GENERATED
+    )
 
 
 def product(m: int, n: int, k: int, *epilogue: str) -> Gemm:
@@ -113,7 +116,15 @@ def product(m: int, n: int, k: int, *epilogue: str) -> Gemm:
 
 def copy(shape: Shape, permutation: Shape) -> Movement:
     size = 4 * spec(*shape).element_count
-    return Movement(operation="copy", dtype=F32, shape=shape, permutation=permutation, read=size, written=size)
+    return Movement(
+        operation="copy",
+        dtype=F32,
+        shape=shape,
+        permutation=permutation,
+        read=size,
+        written=size,
+        library=GENERATED,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -458,7 +469,7 @@ CASES = {
         inputs={"ids": (2, 4), "at": (1, 4)},
         types={"ids": TensorProto.INT64, "at": TensorProto.INT64},
         weights={"words": (100, 16), "places": (4, 16), **NORM},
-        expected=[layer_norm(8, 16, "gather gather add", (spec(2, 4, dtype=I64), spec(4, 16), spec(1, 4, dtype=I64)))],
+        expected=[layer_norm(8, 16, "gather gather add", (spec(8, 1, dtype=I64), spec(4, 16), spec(4, 1, dtype=I64)))],
     ),
     "a cast in between": Case(
         nodes="k = Greater(x, z)\nf = Cast<to=1>(k)\ny = Mul(x, f)",
@@ -516,7 +527,7 @@ CASES = {
                 written=512,
                 flops_per_element=6,
                 taps=4,
-                library="own",
+                library=GENERATED,
             ),
             softmax(64, 2),
         ],
@@ -562,7 +573,9 @@ CASES = {
         inputs={"x": (1, 2, 4, 4)},
         constants={"scales": [1.0, 1.0, 2.0, 2.0]},
         expected=[
-            Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, taps=1, library="own")
+            Movement(
+                operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, taps=1, library=GENERATED
+            )
         ],
     ),
     "a small window is a loop, too": Case(
@@ -648,7 +661,38 @@ def graph_of(case: Case) -> InferredGraph:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_kernels(case: Case) -> None:
     works = compiled(graph_of(case))
-    assert [kernel for work in works for kernel in work.kernels] == case.expected
+    assert [without_moves(kernel) for work in works for kernel in work.kernels] == case.expected
+
+
+def without_moves(kernel: Kernel) -> Kernel:
+    """The kernel but for what it does to places, which ``test_moves`` looks at."""
+    return replace(kernel, moves=()) if getattr(kernel, "moves", ()) else kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param(
+            "a copy before a product computes what it copies", [[copy((2, 8, 4, 16), (0, 2, 1, 3))]], id="copy"
+        ),
+        pytest.param(
+            "embeddings, their sum and its normalization",
+            [["embedding", "embedding"]],
+            id="look-ups before a normalization",
+        ),
+        pytest.param(
+            "views are index arithmetic, in reductions, too", [[copy((8, 16), (1, 0))]], id="orders that differ"
+        ),
+        pytest.param("a chain is one kernel; a broadcast vector is read as it is, a number not at all", [], id="none"),
+    ],
+)
+def test_moves(name: str, expected: list[list[object]]) -> None:
+    """A kernel lists what it does to the places of elements, each as it would be by itself."""
+    works = compiled(graph_of(CASES[name]))
+    found = [moves for work in works for kernel in work.kernels if (moves := getattr(kernel, "moves", ()))]
+    named = [[move if isinstance(move, Movement) else move.operation for move in moves] for moves in found]
+    assert named == expected
+    assert all(move.library == GENERATED for moves in found for move in moves)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

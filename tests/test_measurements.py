@@ -41,6 +41,7 @@ from neusight_onnx.kernels import (
     Attention,
     Conv,
     Elementwise,
+    GatherScatter,
     Gemm,
     Kernel,
     Movement,
@@ -97,6 +98,21 @@ def linear(m: int, n: int = 64, k: int = 32) -> Gemm:
             Movement(operation="transpose", dtype=FP32, shape=(2, 3), permutation=(1, 0), read=24, written=24),
             id="transpose",
         ),
+        pytest.param(
+            Elementwise(
+                operations=("gather", "relu"),
+                inputs=(spec(4, 8),),
+                output=spec(4, 8),
+                generated=True,
+                moves=(
+                    Movement(operation="copy", dtype=FP32, shape=(8, 4), permutation=(1, 0), read=128, written=128),
+                    GatherScatter(
+                        operation="gather", moved=32, run=8, dtype=FP32, index_count=4, index_dtype=DataType.INT64
+                    ),
+                ),
+            ),
+            id="moves",
+        ),
     ],
 )
 def test_a_kernel_comes_back_from_its_text(kernel: Kernel) -> None:
@@ -137,6 +153,11 @@ def test_the_text_of_a_kernel_is_stable() -> None:
         ),
         ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float32","activity":-0.5}', "activity is -0.5 and no share"),
         ('{"class":"Elementwise","operations":["add"],"inputs":[3],"output":{}}', "inputs is 3 and no tensor"),
+        (
+            '{"class":"Elementwise","operations":["add"],"inputs":[],"output":{"dtype":"float32","shape":[1]},'
+            '"moves":[{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float32"}]}',
+            "and no movement or lookup",
+        ),
         (kernel_to_text(conv(out=())), "one size for each dimension"),
         (kernel_to_text(conv(spatial=(), out=(), filter=(), strides=(), dilations=())), "one size for each dimension"),
         (kernel_to_text(conv(groups=3)), "groups 3 does not divide"),

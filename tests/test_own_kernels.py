@@ -8,7 +8,7 @@ from onnx import TensorProto
 from engine_graphs import TOKENS
 from graphs import inferred
 from neusight_onnx.fusion.runtimes import fused_graph
-from neusight_onnx.kernels import Elementwise, GatherScatter, Movement, Normalization, Softmax, Sort
+from neusight_onnx.kernels import GENERATED, Elementwise, GatherScatter, Movement, Normalization, Softmax, Sort
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES, get_runtime
 
@@ -40,13 +40,13 @@ def test_whose_kernel_goes_over_elements(nodes: str, runtime: str, expected: lis
         pytest.param("y = Concat<axis=1>(x, z)", "eager", (32, ""), id="PyTorch's concatenation"),
         pytest.param("t = Transpose<perm=[0,2,1]>(w)\ny = Concat<axis=1>(x, t)", "eager", (1, ""), id="of a view"),
         pytest.param("y = Concat<axis=1>(x, z)", "onnxruntime", (32, "onnxruntime"), id="ONNX Runtime's concatenation"),
-        pytest.param("y = Concat<axis=1>(x, z)", "tensorrt", (32, "own"), id="TensorRT's concatenation"),
-        pytest.param("y = Concat<axis=1>(x, z)", "compiled", (32, "own"), id="Inductor's concatenation"),
+        pytest.param("y = Concat<axis=1>(x, z)", "tensorrt", (32, GENERATED), id="TensorRT's concatenation"),
+        pytest.param("y = Concat<axis=1>(x, z)", "compiled", (32, GENERATED), id="Inductor's concatenation"),
         pytest.param("y = Expand(u, shape)", "onnxruntime", (1, "onnxruntime"), id="ONNX Runtime's Expand"),
         pytest.param("y = Gather(x, places)", "eager", (96, ""), id="PyTorch's look-up"),
         pytest.param("y = Gather(x, places)", "onnxruntime", (96, "onnxruntime"), id="ONNX Runtime's look-up"),
         pytest.param("y = GatherElements(x, places)", "onnxruntime", (1, ""), id="ONNX Runtime's, of elements"),
-        pytest.param("y = Gather(x, places)", "tensorrt", (96, "own"), id="TensorRT's look-up"),
+        pytest.param("y = Gather(x, places)", "tensorrt", (96, GENERATED), id="TensorRT's look-up"),
     ],
 )
 def test_whose_kernel_copies(nodes: str, runtime: str, expected: tuple[int, str]) -> None:
@@ -63,7 +63,7 @@ def test_whose_kernel_copies(nodes: str, runtime: str, expected: tuple[int, str]
             assert (kernel.run, kernel.library) == expected
         case Elementwise():
             assert kernel.generated
-            assert expected[1] == "own"
+            assert expected[1] == GENERATED
         case _:
             pytest.fail(f"{kernel} copies nothing")
 

@@ -263,12 +263,12 @@ def kernel_rows(counted: Sequence[Placed], facts: Mapping[Kernel, KernelFacts]) 
 def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
     """The dims that name a kernel in a report: its integers, strings and shapes, without what is at its default.
 
-    Whose kernel it is goes without saying: the runtime's.
+    Whose kernel it is goes without saying: the runtime's. Fused moves are named by its operations.
     """
     dims: dict[str, int | str | tuple[int, ...]] = {}
     for item in fields(kernel):
         value = getattr(kernel, item.name)
-        if item.name == "library" or value is None or isinstance(value, DataType) or value == item.default:
+        if item.name in ("library", "moves") or value is None or isinstance(value, DataType) or value == item.default:
             continue
         if isinstance(value, TensorSpec):
             dims[item.name] = value.shape

@@ -13,7 +13,7 @@ from __future__ import annotations
 from neusight_onnx.kernels.attention import APPENDING, BY_CUDNN, BY_XQA, CUDNN_ATTENTION_CAPABILITY, IN_PAGES, Attention
 from neusight_onnx.kernels.host import HostWork, Transfer
 from neusight_onnx.kernels.kinds import KERNEL_CLASSES, Kernel
-from neusight_onnx.kernels.movement import GatherScatter, Movement, Sort
+from neusight_onnx.kernels.movement import GENERATED, GatherScatter, Move, Movement, Sort
 from neusight_onnx.kernels.node_work import NodeWork
 from neusight_onnx.kernels.opaque import Opaque, StateSteps, TreeWalk
 from neusight_onnx.kernels.operations import ELEMENTWISE_FLOPS
@@ -28,6 +28,7 @@ __all__ = [
     "BY_XQA",
     "CUDNN_ATTENTION_CAPABILITY",
     "ELEMENTWISE_FLOPS",
+    "GENERATED",
     "IN_PAGES",
     "KERNEL_CLASSES",
     "Attention",
@@ -38,6 +39,7 @@ __all__ = [
     "Gemm",
     "HostWork",
     "Kernel",
+    "Move",
     "Movement",
     "NodeWork",
     "Normalization",

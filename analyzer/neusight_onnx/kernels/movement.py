@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels.tensors import TensorSpec
@@ -84,6 +85,13 @@ class GatherScatter:
     @property
     def write_bytes(self) -> int:
         return self.dtype.bytes_of(self.moved) + (self.base.byte_count if self.base else 0)
+
+
+Move: TypeAlias = Movement | GatherScatter
+"""What a kernel may do to the places of elements."""
+
+GENERATED = "generated"
+"""Library of a move that a compiler wrote: a loop over elements, as an :class:`Elementwise` kernel of its."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neusight_onnx.kernels.movement import Move
 from neusight_onnx.kernels.operations import operation_flops
 from neusight_onnx.kernels.tensors import TensorSpec, bytes_of
 
@@ -18,7 +19,8 @@ class Elementwise:
     a library's kernel for any shape. Its inputs need not broadcast to the output: a concatenation reads parts of it.
     ``access``: how a thread reads: "" as PyTorch's kernel does, "element" one element at a time, "vector" 16 bytes.
     ``library``: whose kernel it is where not PyTorch's: "onnxruntime", or "own" (written for what it does: finding an
-    element's place costs nothing that counts).
+    element's place costs nothing that counts). ``moves``: lookups and reorderings that a generated kernel does as it
+    reads, each as the kernel that it would be by itself: what its accesses take beside a plain copy's stays.
     """
 
     operations: tuple[str, ...]
@@ -28,6 +30,7 @@ class Elementwise:
     generated: bool = False
     access: str = ""
     library: str = ""
+    moves: tuple[Move, ...] = ()
 
     @property
     def macs(self) -> int:

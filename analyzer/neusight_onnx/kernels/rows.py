@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels.movement import Move
 from neusight_onnx.kernels.operations import ROW_FLOPS, operation_flops
 from neusight_onnx.kernels.tensors import TensorSpec, bytes_of
 
@@ -18,7 +19,7 @@ class Softmax:
     be written as well (``extra_outputs``).
     ``backward``: the gradient of the input from that of the result, with the result in ``extra_inputs``: a sum over the
     row, then one operation an element. ``generated``: a compiler wrote the kernel, in place of PyTorch's. ``by_block``:
-    a block of threads takes a row, however short. ``library`` is as in :class:`Elementwise`.
+    a block of threads takes a row, however short. ``library`` and ``moves`` are as in :class:`Elementwise`.
     """
 
     rows: int
@@ -34,6 +35,7 @@ class Softmax:
     generated: bool = False
     by_block: bool = False
     library: str = ""
+    moves: tuple[Move, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -67,9 +69,9 @@ class Normalization:
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
     (``extra_outputs``). ``access`` is as in :class:`Elementwise`. ``backward``: the gradient of the input, from the
     input and the result's gradient (in ``extra_inputs``, with the statistics that were saved). ``generated``: a
-    compiler wrote the kernel, in place of PyTorch's. ``library`` is as in :class:`Elementwise`. ``at_once``: elements
-    of a residual and its normalization that a thread of an early ONNX Runtime takes at once; 0: as today's.
-    ``is_split``: all SMs share the rows, however few ("group" and "instance").
+    compiler wrote the kernel, in place of PyTorch's. ``library`` and ``moves`` are as in :class:`Elementwise`.
+    ``at_once``: elements of a residual and its normalization that a thread of an early ONNX Runtime takes at once; 0:
+    as today's. ``is_split``: all SMs share the rows, however few ("group" and "instance").
     """
 
     method: str
@@ -87,6 +89,7 @@ class Normalization:
     library: str = ""
     at_once: int = 0
     is_split: bool = False
+    moves: tuple[Move, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -118,7 +121,8 @@ class Reduction:
     ``inner`` > 1: reduced elements are ``inner`` apart in memory. ``output`` is what is written (all elements
     for a cumulative sum, and where ``fused`` says what is done with the result before it is written).
     ``fused``: operations on the elements, before and after it; ``epilogue``: operations on the results, one a row.
-    ``extra_inputs`` and ``extra_outputs`` are as in :class:`Softmax`, ``library`` as in :class:`Elementwise`.
+    ``extra_inputs`` and ``extra_outputs`` are as in :class:`Softmax`, ``library`` and ``moves`` as in
+    :class:`Elementwise`.
     """
 
     operation: str
@@ -132,6 +136,7 @@ class Reduction:
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
     library: str = ""
+    moves: tuple[Move, ...] = ()
 
     @property
     def macs(self) -> int:

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from neusight_onnx.dtypes import BY_LABEL, DataType
-from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Kernel, Movement, TensorSpec
+from neusight_onnx.kernels import KERNEL_CLASSES, Conv, GatherScatter, Kernel, Move, Movement, TensorSpec
 
 _CLASSES = {kernel_class.__name__: kernel_class for kernel_class in KERNEL_CLASSES}
 
@@ -36,6 +36,8 @@ def _plain(value: Any) -> Any:
         return value.label
     if isinstance(value, TensorSpec):
         return {"dtype": value.dtype.label, "shape": list(value.shape)}
+    if isinstance(value, Movement | GatherScatter):
+        return json.loads(kernel_to_text(value))
     return [_plain(member) for member in value] if isinstance(value, tuple) else value
 
 
@@ -100,6 +102,11 @@ def _typed(value: Any, wanted: Any, name: str) -> Any:
     members = get_args(wanted)
     if NoneType in members:
         return None if value is None else _typed(value, members[0], name)
+    if members == get_args(Move):
+        found = kernel_from_text(json.dumps(value))
+        if not isinstance(found, members):
+            raise ValueError(f"{name} is {value!r:.40} and no movement or lookup")
+        return found
     if get_origin(wanted) is tuple:
         if not isinstance(value, list):
             raise ValueError(f"{name} is {value!r:.40} and no list")

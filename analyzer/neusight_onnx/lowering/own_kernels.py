@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neusight_onnx.kernels import (
+    GENERATED,
     Attention,
     Elementwise,
     GatherScatter,
     Kernel,
+    Move,
     Movement,
     NodeWork,
     Normalization,
@@ -48,6 +50,9 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
             other = own(kernel)
             if isinstance(other, GatherScatter) and other.operation in LOOK_UPS:
                 other = _looking_up_vectors(other, runtime.vector_lookups)
+            if isinstance(other, Elementwise | Softmax | Normalization | Reduction) and other.moves:
+                moves = tuple([_looking_up(move, runtime.vector_lookups) for move in other.moves])
+                other = replace(other, moves=moves)
             if at_once and isinstance(other, Normalization) and "add" in other.fused:
                 other = replace(other, at_once=at_once)
             known[kernel] = other
@@ -73,12 +78,19 @@ def _generated(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Elementwise | Softmax | Normalization):
         return replace(kernel, generated=True)
     if isinstance(kernel, GatherScatter):
-        return replace(kernel, library="own")
-    return replace(kernel, library="own") if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
+        return replace(kernel, library=GENERATED if kernel.operation in LOOK_UPS else "own")
+    return replace(kernel, library=GENERATED) if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
 
 
 def _by_pytorch(kernel: Kernel) -> Kernel:
     return replace(kernel, library="pytorch") if isinstance(kernel, Attention) else kernel
+
+
+def _looking_up(move: Move, which: str) -> Move:
+    """A lookup of a generated kernel as it would be by itself."""
+    if isinstance(move, GatherScatter) and move.operation in LOOK_UPS:
+        return _looking_up_vectors(move, which)
+    return move
 
 
 def _looking_up_vectors(kernel: GatherScatter, which: str) -> GatherScatter:

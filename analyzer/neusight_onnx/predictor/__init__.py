@@ -16,7 +16,8 @@ from neusight_onnx.predictor.manifest import (
     load_predictors,
     without_gpu,
 )
-from neusight_onnx.predictor.predictions import Prediction, predict
+from neusight_onnx.predictor.prediction import Prediction
+from neusight_onnx.predictor.predictions import predict
 
 __all__ = [
     "Estimate",

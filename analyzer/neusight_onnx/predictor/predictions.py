@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, exp
 from typing import TypeGuard
 
@@ -34,6 +34,8 @@ from neusight_onnx.predictor.choice import (
 )
 from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimate
 from neusight_onnx.predictor.manifest import Predictor, Predictors, load_predictors
+from neusight_onnx.predictor.moves import has_moves, with_moves, without_moves
+from neusight_onnx.predictor.prediction import Prediction
 
 BUSY_SHARE = 0.15
 """Share of a kernel's time that arithmetic at its peak rate must need for "compute"; with less it is other instructions
@@ -45,33 +47,6 @@ backwards (FlashAttention-2, Dao 2023)."""
 
 # parts of a law that are one bound to a reader
 _BOUND_OF_PART = {"drift": "memory", "kept": "l2", "shared": "compute", "serial": "latency"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """One kernel on one GPU.
-
-    ``latency_us`` is the time on the GPU (no host time), at least the physical ceiling and above zero; the
-    interval holds the truth in ``interval`` of cases. ``utilization`` is ideal time / latency, in (0, 1].
-    ``bound``: "compute", "issue", "memory", "l2", "latency", "floor", "pcie", "cpu". ``method``: "learned" (fitted on
-    measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
-    manifest, or "analytic".
-    ``level_share``: share of the interval's variance that kernels of its class in a run have in common, 0..1.
-    ``in_fp32``: the kernel may multiply TF32, and FP32's is the quicker one.
-    """
-
-    latency_us: float
-    low_us: float
-    high_us: float
-    tile: Mapping[str, int] = field(default_factory=dict)
-    tile_count: int
-    wave_count: int
-    utilization: float
-    bound: str
-    method: str
-    predictor: str
-    level_share: float
-    in_fp32: bool = False
 
 
 def predict(
@@ -95,6 +70,15 @@ def predict(
             else answers_for[forward]
             for kernel, forward in zip(kernels, rest, strict=False)
         )
+    moving = {id(kernel): kernel for kernel in kernels if has_moves(kernel)}
+    if moving:
+        streams = {key: without_moves(kernel) for key, kernel in moving.items()}
+        rest = [streams.get(id(kernel), kernel) for kernel in kernels]
+        answers = predict(rest, gpu, predictors=predictors, kept_in_l2=kept_in_l2)
+        streamed = {id(kernel): answer for kernel, answer in zip(kernels, answers, strict=True)}
+        moved = with_moves(tuple(moving.values()), [streamed[key] for key in moving], gpu)
+        streamed.update(zip(moving, moved, strict=True))
+        return tuple([streamed[id(kernel)] for kernel in kernels])
     groups: dict[tuple[object, ...], dict[Kernel, None]] = {}
     objects = {id(kernel): kernel for kernel in kernels}  # layers that repeat share theirs, which are slow to compare
     if kept_in_l2:

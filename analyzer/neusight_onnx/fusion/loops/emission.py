@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from neusight_onnx.fusion.loops.inlining import Inlining
 from neusight_onnx.fusion.loops.loop import Group, Read, elementwise_kernel, flattened
-from neusight_onnx.fusion.loops.plans import POINTWISE_MOVES
+from neusight_onnx.fusion.loops.plans import as_generated
 from neusight_onnx.fusion.loops.row_kernels import row_name, second_step, space_of, stored_as
 from neusight_onnx.fusion.loops.scheduling import Schedule
 from neusight_onnx.fusion.loops.survey import Survey
 from neusight_onnx.graph.model import Node, file_name
 from neusight_onnx.kernels import (
     Elementwise,
+    GatherScatter,
     Kernel,
     Movement,
     NodeWork,
@@ -83,15 +84,18 @@ class Emission:
     def _kernel(
         self, group: Group, members: Sequence[str], outside: Sequence[Read], results: tuple[TensorSpec, ...]
     ) -> Kernel:
-        if len(group.alone) == 1:
+        if len(group.alone) == 1 and not any(read.reordered for read in outside):
             kernel = group.alone[0]
-            if isinstance(kernel, Movement) and kernel.operation in POINTWISE_MOVES and kernel.permutation is None:
-                return replace(kernel, library="own")
+            if isinstance(kernel, Movement | GatherScatter) and (move := as_generated(kernel)) is not None:
+                return move
             return replace(kernel, generated=True) if isinstance(kernel, GENERATED) else kernel
         if group.row_kernels:
             return self._row_kernel(group, members, outside, results)
         return elementwise_kernel(
-            flattened(group.members[name] for name in members), self.looked.operands(outside), results
+            flattened(group.members[name] for name in members),
+            self.looked.operands(outside),
+            results,
+            self.looked.moves(members, outside),
         )
 
     def _row_kernel(
@@ -146,6 +150,7 @@ class Emission:
                 epilogue=flattened(own for name, own in around.items() if name in per_row),
                 extra_inputs=extra,
                 extra_outputs=results[1:],
+                moves=self.looked.moves(members, outside),
             )
         output_dtype = None if results[0].dtype is kernel.dtype else results[0].dtype
         return replace(
@@ -155,6 +160,7 @@ class Emission:
             fused=(*kernel.fused, *flattened(around.values())),
             extra_inputs=extra,
             extra_outputs=(*kernel.extra_outputs, *results[1:]),
+            moves=self.looked.moves(members, outside),
         )
 
     def _work(

@@ -8,12 +8,12 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.loops.loop import Group, Key, Loop, Read, elementwise_kernel, flattened
-from neusight_onnx.fusion.loops.plans import BATCH_NORM, Plan
+from neusight_onnx.fusion.loops.plans import BATCH_NORM, Plan, as_generated, generated_move
 from neusight_onnx.fusion.loops.row_kernels import APPLIED, STATISTICS, RowKernel, row_name, space_of
 from neusight_onnx.fusion.loops.scheduling import Schedule
 from neusight_onnx.fusion.loops.survey import WIDENED, Survey
 from neusight_onnx.graph.model import Node, made_name
-from neusight_onnx.kernels import ELEMENTWISE_FLOPS, Gemm, Kernel, Movement, Pooling, TensorSpec
+from neusight_onnx.kernels import ELEMENTWISE_FLOPS, GENERATED, Gemm, Kernel, Movement, Pooling, TensorSpec
 from neusight_onnx.strides import channels_last_strides, suggests_channels_last
 
 READS_TO_REUSE = 4
@@ -76,6 +76,13 @@ class Inlining:
             before = loop.load_count
             self._take(loop, name, read, reorders=plan.reorders)
             most = max(most, loop.load_count - before)
+        copy = self.looked.ordered.get(output)
+        if copy is not None and row_kernel is None and strides is None:
+            # written in the order that a library call wants, it is read in another one
+            moved = replace(copy, library=GENERATED)
+            for key, item in loop.reads.items():
+                if item.aligned and item.spec.element_count == n:
+                    loop.reads[key] = replace(item, reordered=moved)
         loop.members[node.name] = plan.operations
         loop.again += plan.again or 0
         if plan.parts and self.looked.engine:
@@ -167,7 +174,9 @@ class Inlining:
             source = None
         aligned = not reorders and self.looked.is_aligned(loop, name, spec)
         if source is None:
-            loop.reads.setdefault((root, view), Read(root, view, spec, aligned))
+            is_plain = not (aligned or reorders or loop.row_kernel)
+            reordered = self.looked.reordered(loop, name, spec) if is_plain else None
+            loop.reads.setdefault((root, view), Read(root, view, spec, aligned, reordered=reordered))
             return
         loop.members.update(source.members)
         loop.again += source.again
@@ -333,10 +342,13 @@ class Inlining:
             for read in loop.reads.values():
                 level = max(level, self.schedule.note_read(group, read.root))
             if not loop.members:
-                emitted.append(copy)
+                emitted.append(as_generated(copy) or copy)
                 continue
             operations = (*flattened(loop.members.values()), "copy")
-            emitted.append(elementwise_kernel(operations, self.looked.operands(loop.reads.values()), (written,)))
+            moves = self.looked.moves(loop.members, loop.reads.values())
+            if (move := generated_move(copy)) is not None:
+                moves = (*moves, move)
+            emitted.append(elementwise_kernel(operations, self.looked.operands(loop.reads.values()), (written,), moves))
             self.origins[node.name].update(dict.fromkeys(loop.members))
         peeled = self.looked.peeled.get(node.name)
         for name in plan.buffers:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from neusight_onnx.fusion.loops.row_kernels import RowKernel
 from neusight_onnx.graph.model import Node
-from neusight_onnx.kernels import Elementwise, Kernel, TensorSpec
+from neusight_onnx.kernels import Elementwise, Kernel, Move, Movement, TensorSpec
 
 DECOMPOSED = {"gelu": 6, "gelu_tanh": 12, "silu": 2, "mish": 6, "softplus": 4, "hardswish": 4, "hardsigmoid": 3}
 """Operations that one name stands for, by its formula; others count as one."""
@@ -21,7 +21,8 @@ class Read:
     """Elements of a value in memory (``root``) that a loop reads, through a view.
 
     ``aligned``: in the order of the loop's own elements, all of the value, each once (or repeated as its shape says).
-    ``per_row``: a statistic of the rows that the elements lie in.
+    ``per_row``: a statistic of the rows that the elements lie in. ``reordered``: a copy between both orders, where
+    a whole tensor is read that lies in another order than what the loop writes.
     """
 
     root: str
@@ -29,6 +30,7 @@ class Read:
     spec: TensorSpec
     aligned: bool
     per_row: bool = False
+    reordered: Movement | None = None
 
 
 @dataclass(slots=True)
@@ -96,8 +98,18 @@ def flattened(given: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def elementwise_kernel(
-    operations: tuple[str, ...], inputs: tuple[TensorSpec, ...], results: tuple[TensorSpec, ...]
+    operations: tuple[str, ...],
+    inputs: tuple[TensorSpec, ...],
+    results: tuple[TensorSpec, ...],
+    moves: tuple[Move, ...],
 ) -> Elementwise:
-    """The kernel over the largest of ``results``."""
+    """The kernel over the largest of ``results``, with the ``moves`` that it makes as it reads."""
     output, *others = sorted(results, key=lambda spec: -spec.element_count)
-    return Elementwise(operations=operations, inputs=inputs, output=output, extra_outputs=tuple(others), generated=True)
+    return Elementwise(
+        operations=operations,
+        inputs=inputs,
+        output=output,
+        extra_outputs=tuple(others),
+        generated=True,
+        moves=moves,
+    )

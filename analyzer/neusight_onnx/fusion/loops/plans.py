@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Node
 from neusight_onnx.kernels import (
+    GENERATED,
     Elementwise,
     GatherScatter,
     Kernel,
+    Move,
     Movement,
     Normalization,
     Pooling,
@@ -160,11 +162,13 @@ def pointwise_plan(
             case Movement(operation=operation) if operation in POINTWISE_MOVES:
                 operations.append(operation)
                 if operation != "concat":
-                    taken = [] if operation == "fill" else taken[:1]
+                    taken = [] if operation == "fill" else [(name, _kept(spec, kernel)) for name, spec in taken[:1]]
             case GatherScatter(operation=operation) if operation in GATHERS and len(kernels) == 1 and len(taken) >= 2:
                 moved = min(kernel.moved, taken[0][1].element_count)
                 shape = (moved,) if moved != kernel.moved else (moved // max(kernel.run, 1), kernel.run)
-                taken = [(names[0], TensorSpec(dtype=kernel.dtype, shape=shape)), taken[1]]
+                # indices go with the axis that they pick from, whatever dimension of the result has their size
+                indices = TensorSpec(dtype=taken[1][1].dtype, shape=(taken[1][1].element_count, 1))
+                taken = [(names[0], TensorSpec(dtype=kernel.dtype, shape=shape)), (names[1], indices)]
                 operations.append("gather")
             case Normalization(method="batch", fused=()) if len(kernels) == 1 and len(taken) == 5:
                 rank = len(specs[0].shape)
@@ -186,6 +190,34 @@ def pointwise_plan(
     joins = operations == ["concat"] and len(kernels) == 1 and node.op_type == "Concat"
     parts = tuple(name for name, spec in zip(names, specs, strict=True) if spec.element_count) if joins else ()
     return Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders, parts=parts)
+
+
+def _kept(spec: TensorSpec, kernel: Movement) -> TensorSpec:
+    """What a movement reads of its operand: a slice leaves the rest."""
+    if len(kernel.shape) == 0 or kernel.read >= spec.byte_count or kernel.dtype is not spec.dtype:
+        return spec
+    return TensorSpec(dtype=spec.dtype, shape=(kernel.read * 8 // spec.dtype.bits,))
+
+
+def generated_move(kernel: Kernel) -> Move | None:
+    """A lookup or reordering as the compiler writes it in a loop of several operations, None for other kernels: casts,
+    plain copies, fills and repetition read in the order of what they write."""
+    match kernel:
+        case Movement(operation="copy", permutation=None) | Movement(operation="cast" | "fill" | "expand"):
+            return None
+        case _:
+            return as_generated(kernel)
+
+
+def as_generated(kernel: Kernel) -> Move | None:
+    """A lookup or movement as the compiler writes it, each place being computed from constants; None for others."""
+    match kernel:
+        case Movement(operation=operation) if operation in POINTWISE_MOVES:
+            return replace(kernel, library=GENERATED)
+        case GatherScatter(operation=operation) if operation in GATHERS:
+            return replace(kernel, library=GENERATED)
+        case _:
+            return None
 
 
 def is_copy(kernel: Kernel) -> bool:

@@ -9,7 +9,14 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.loops.loop import Loop, Read
-from neusight_onnx.fusion.loops.plans import Plan, is_copy, neighbours_plan, pointwise_plan, unrolled_plan
+from neusight_onnx.fusion.loops.plans import (
+    Plan,
+    generated_move,
+    is_copy,
+    neighbours_plan,
+    pointwise_plan,
+    unrolled_plan,
+)
 from neusight_onnx.fusion.loops.row_kernels import (
     STATISTICS,
     RowKernel,
@@ -20,7 +27,18 @@ from neusight_onnx.fusion.loops.row_kernels import (
     space_of,
 )
 from neusight_onnx.graph.model import InferredGraph, Node, Value
-from neusight_onnx.kernels import Conv, Gemm, Kernel, Movement, NodeWork, Normalization, Softmax, TensorSpec
+from neusight_onnx.kernels import (
+    GENERATED,
+    Conv,
+    Gemm,
+    Kernel,
+    Move,
+    Movement,
+    NodeWork,
+    Normalization,
+    Softmax,
+    TensorSpec,
+)
 
 WIDENED = frozenset(
     {"elu", "gelu", "gelu_tanh", "hardsigmoid", "hardswish", "leaky_relu", "mish", "selu", "silu", "softplus"}
@@ -63,8 +81,9 @@ class Survey:
     ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "hint": in a loop
     over neighbours, "reduction", "part" of a concatenation, "buffer": must be in memory); ``kept``: roots that outlive
     the graph. ``flexible``: values that a loop writes, in whatever order a library call wants (``require_stride_order``
-    of ``ir.ExternKernel`` has such a buffer laid out so, and copies others). ``widened``: values that a user computes
-    on in FP32. ``peeled``: library calls without the bias that the compiler adds, and the bias.
+    of ``ir.ExternKernel`` has such a buffer laid out so, and copies others); ``ordered``: those of which one wants
+    another order than row-major, with the copy that this saves. ``widened``: values that a user computes on in FP32.
+    ``peeled``: library calls without the bias that the compiler adds, and the bias.
     """
 
     graph: InferredGraph
@@ -76,6 +95,7 @@ class Survey:
     uses: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     kept: set[str] = field(default_factory=set)
     flexible: set[str] = field(default_factory=set)
+    ordered: dict[str, Movement] = field(default_factory=dict)
     widened: set[str] = field(default_factory=set)
     peeled: dict[str, tuple[Gemm | Conv, TensorSpec]] = field(default_factory=dict)
 
@@ -169,6 +189,33 @@ class Survey:
         wide = tuple(spec for spec in specs if spec.element_count != 1)
         return wide or tuple(specs[:1])
 
+    def moves(self, members: Iterable[str], reads: Iterable[Read]) -> tuple[Move, ...]:
+        """What nodes of one kernel do to the places of elements, and what its ``reads`` reorder."""
+        kernels = (kernel for name in members for kernel in self.plans[name].kernels)
+        own = [move for kernel in kernels if (move := generated_move(kernel)) is not None]
+        return (*own, *(read.reordered for read in reads if read.reordered is not None))
+
+    def reordered(self, loop: Loop, name: str, spec: TensorSpec) -> Movement | None:
+        """The copy of an operand into the order of what a loop writes; None if it lies so, or is no whole tensor."""
+        shape = self.shape(name)
+        given, wanted = self.strides.get(name), loop.strides
+        if given == wanted or shape != loop.spec.shape or shape != spec.shape:
+            return None
+        axes = [axis for axis, size in enumerate(shape) if size != 1]
+        source = axes if given is None else sorted(axes, key=lambda axis: -given[axis])
+        target = axes if wanted is None else sorted(axes, key=lambda axis: -wanted[axis])
+        if source == target:
+            return None
+        return Movement(
+            operation="copy",
+            dtype=spec.dtype,
+            shape=tuple([shape[axis] for axis in source]),
+            permutation=tuple([source.index(axis) for axis in target]),
+            read=spec.byte_count,
+            written=spec.byte_count,
+            library=GENERATED,
+        )
+
     def look_at(self, node: Node) -> None:
         """Finds out what a node is: a view, or a plan; and who uses which value how."""
         work = self.works[node.name]
@@ -255,7 +302,9 @@ class Survey:
         paired = self._paired(copies, names) if len(rest) + len(copies) == len(kernels) and copies else None
         if paired is None:
             return Plan("library", kernels, buffers=tuple(names))
-        paired = tuple((copy, name) for copy, name in paired if name in self.strides or name not in self.flexible)
+        written = {name: copy for copy, name in paired if name not in self.strides and name in self.flexible}
+        self.ordered.update(written)
+        paired = tuple((copy, name) for copy, name in paired if name not in written)
         copied = {name for _, name in paired}
         return Plan("library", rest, buffers=tuple(name for name in names if name not in copied), copies=paired)
 
