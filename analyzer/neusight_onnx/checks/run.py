@@ -177,7 +177,7 @@ def _mistaken(target: Target, mistake: NeusightError, config: Path | None) -> Fi
         severity=rule.severity,
         model=_path_of(target) if written is None else str(written),
         node=None,
-        message=str(mistake),
+        message=str(mistake).removeprefix(f"{target.written_in}: "),  # the place says it
         fix=rule.fix,
         targets=(target.name,),
         allowed=None,
