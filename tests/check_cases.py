@@ -38,6 +38,7 @@ class Case:
     dims: Mapping[str, int] = field(default_factory=lambda: {"batch": 2})
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     batch: int | None = None
+    cuda_graph: bool = False
     limits: Limits = field(default_factory=Limits)
     node: str | None = None
     notes: frozenset[str] = frozenset()
@@ -51,6 +52,7 @@ class Case:
             gpu=self.gpu,
             precision=self.precision,
             runtime=self.runtime,
+            cuda_graph=self.cuda_graph,
             bindings=make_bindings(self.dims, self.shapes, batch=self.batch),
             limits=self.limits,
         )
@@ -109,6 +111,22 @@ def dequantized(dtype: int) -> Callable[[], ModelProto]:
     weights = [stored("w", (32, 8), dtype), tensor("s", np.array(1.0, np.float32))]
     main = graph(nodes, [value("x", ["batch", 32], dtype)], [value("y", ["batch", 8])], weights)
     return lambda: model(main, opsets={"": 23}, ir_version=11)
+
+
+def divided_by_root() -> ModelProto:
+    """Divided by the root of a size, which ONNX Runtime computes on the host."""
+    nodes = [
+        node("MatMul", "x w", "q"),
+        node("Shape", "x", "s", start=1, end=2),
+        node("Cast", "s", "f", to=TensorProto.FLOAT),
+        node("Sqrt", "f", "r"),
+        node("Div", "q r", "y", "div"),
+    ]
+    return one(nodes, x=("batch", "seq", 64), weights=[tensor("w", np.ones((64, 64), np.float32))])()
+
+
+def linear_of_four() -> ModelProto:
+    return one([node("MatMul", "x w", "y", "fc")], weights=[tensor("w", np.ones((4, 4), np.float32))])()
 
 
 def integers() -> ModelProto:
@@ -1057,6 +1075,18 @@ CASES = {
         dims={},
         says="ended with opset 9",
     ),
+    "a size's root on the host, in a CUDA graph": Case(
+        model=divided_by_root,
+        codes=codes(510),
+        runtime="onnxruntime",
+        cuda_graph=True,
+        dims={"batch": 2, "seq": 3},
+        says="what the host computes of sizes for div is copied",
+    ),
+    "a size's root, without a graph": Case(
+        model=divided_by_root, codes=codes(), runtime="onnxruntime", dims={"batch": 2, "seq": 3}
+    ),
+    "a run that is captured": Case(model=linear_of_four, codes=codes(), runtime="onnxruntime", cuda_graph=True),
     # --- numerics
     "mask, fp32": Case(model=added(-1e9), codes=codes(601), notes=codes(601), node="mask", says="-1e+09"),
     "mask, fp16 asked": Case(model=added(-1e9), codes=codes(601), precision="fp16", says="-1e+09"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from models import external_tensor, linear
+from models import decoder, external_tensor, linear
 from neusight_onnx.checks import explained
 from neusight_onnx.cli import main
 from neusight_onnx.report.rules import rules_to_markdown
@@ -247,6 +247,28 @@ def test_a_report_is_written_beside_a_target_that_cannot_be_meant(
     assert set(mistaken) == set(judged)
     assert mistaken["latency_ms"] is None
     assert [finding["targets"] for finding in written["findings"] if finding["code"] == "NSX902"] == [["1"]]
+
+
+@pytest.mark.parametrize("form", ["rich", "junit", "markdown", "github", "sarif"])
+def test_the_file_of_a_mistaken_target_is_named_once(
+    form: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = 'model = "m.onnx"\ndims = { batch = 2 }'
+    targets = [f'[[target]]\nname = "{gpu}"\ngpu = "{gpu}"\n{rest}' for gpu in ("l4", "t400")]
+    (folder / "both.toml").write_text("\n".join(targets))
+    assert main(["check", "--config", "both.toml", "--format", form]) == 2
+    text = capsys.readouterr().out
+    assert "target 't400': unknown GPU" in " ".join(text.split()).replace("\\", "")
+    assert not re.search(r"both.toml\W+both.toml", text)
+
+
+@pytest.mark.parametrize("form", ["rich", "junit", "markdown"])
+def test_throughput_is_in_the_units_of_limits(form: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(decoder(), folder / "decoder.onnx")
+    sizes = "past_sequence_length=7,sequence_length=1"
+    asked = ["decoder.onnx", "--gpu", "t4", "--batch", "2", "--dim", sizes, "--min-throughput", "1tokens/s"]
+    assert main(["check", *asked, "--format", form]) in (0, 1)
+    assert re.search(r"\d/s[^;]*, 1 new token each: [\d,]+ tokens/s", " ".join(capsys.readouterr().out.split()))
 
 
 def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,6 +236,35 @@ def test_a_bad_dim_of_the_only_target_names_file_and_target(folder: Path, capsys
     assert "btch" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name", "there_are"),
+    [
+        pytest.param("check model.onnx --gpu t4", "c.html", ".json, .md", id="check, HTML"),
+        pytest.param("check model.onnx --gpu t4", "c.csv", ".json, .md", id="check, CSV"),
+        pytest.param("compare model.onnx --gpu t4", "c.HTML", ".json, .csv, .md", id="compare, HTML"),
+        pytest.param("diff model.onnx model.onnx --gpu t4", "d.csv", ".json", id="diff, CSV"),
+        pytest.param("sweep model.onnx --gpu t4 --batch 1,2", "s.xml", ".json, .csv, .md", id="sweep, XML"),
+        pytest.param("inspect model.onnx", "i.pdf", ".json", id="what no command writes"),
+    ],
+)
+def test_a_file_of_a_kind_that_a_command_does_not_write_is_refused(
+    arguments: str, name: str, there_are: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments.split(), "-o", name]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: -o {name}: this command has no format for .")
+    assert there_are in err
+    assert err.count("\n") == 1
+    assert not (folder / name).exists()
+
+
+@pytest.mark.parametrize("name", ["c.txt", "c", "model-3.1"])
+def test_text_is_what_other_files_have(name: str, folder: Path) -> None:
+    assert main(["inspect", "model.onnx", "-o", name]) == 0
+    assert "model.onnx" in (folder / name).read_text().splitlines()[0]
+
+
 def test_the_guide_says_how_bounds_are_decided() -> None:
     from neusight_onnx.predictor.predictions import BUSY_SHARE
 

@@ -782,6 +782,51 @@ def test_whose_an_assumption_is(who: list[int], said: str) -> None:
     assert assumed_by_all([["x"] if place in who else [] for place in range(4)], settings) == (said,)
 
 
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [
+        pytest.param({"batch=1"}, "x (holds for batch=1)", id="a size"),
+        pytest.param({"t4"}, "x (holds for t4)", id="a GPU"),
+        pytest.param({"t4", "batch=1"}, "x (holds for t4 at batch=1)", id="a GPU at a size"),
+        pytest.param({"l4", "batch=1", "seq=8"}, "x (holds for l4 at batch=1 seq=8)", id="a GPU at two sizes"),
+    ],
+)
+def test_at_which_gpu_and_size_an_assumption_holds(who: set[str], said: str) -> None:
+    settings = [
+        ("auto", "eager", gpu, f"batch={batch}", f"seq={seq}")
+        for gpu in ("t4", "l4", "h100")
+        for batch in (1, 8)
+        for seq in (8, 16)
+    ]
+    assert assumed_by_all([["x"] if who <= set(setting) else [] for setting in settings], settings) == (said,)
+
+
+def test_an_assumption_of_many_cases_names_none() -> None:
+    settings = [("auto", "eager", f"gpu-{place}") for place in range(9)]
+    own: list[list[str]] = [["x"] if place % 2 else [] for place in range(9)]
+    assert assumed_by_all(own, settings) == ("x (holds for gpu-1, gpu-3, gpu-5, gpu-7)",)
+    own[0] = ["x"]
+    assert assumed_by_all(own, settings) == ("x (of some cases)",)
+
+
+def test_what_a_builder_leaves_in_float16_at_one_size_is_not_said_of_all() -> None:
+    """At 4,096 rows the product is int8's; at one row what converts operands costs more than int8 saves."""
+    weight = tensor("w", np.ones((512, 512), np.float32))
+    wide = model(graph([node("MatMul", "x w", "y", "fc")], [value("x", ("batch", 512))], [value("y", None)], [weight]))
+    read = read_model_bytes(wide.SerializeToString())
+    alone = {
+        batch: set(analyze(read, gpu="t4", precision="int8", runtime="tensorrt", batch=batch).assumptions)
+        for batch in (1, 4096)
+    }
+    kept = next(text for text in alone[1] - alone[4096] if "stay" in text)
+    said = f"{kept} (holds for batch=1)"
+    assert said in sweep(read, gpu="t4", precision="int8", runtime="tensorrt", dims={"batch": [1, 4096]}).assumptions
+    assert (
+        said
+        in compare(read, gpus=["t4"], runtimes=["tensorrt"], precisions=["int8"], dims={"batch": [1, 4096]}).assumptions
+    )
+
+
 def test_a_gpu_file_is_priced_by_the_name_that_the_table_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

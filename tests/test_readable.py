@@ -86,6 +86,13 @@ NORM = node("SimplifiedLayerNormalization", "x w", "y", "norm")
         pytest.param(written(RELU, opset=13, ir_version=8), "onnxruntime@1.4", ["up to 12", "up to 7"], id="both"),
         pytest.param(written(RELU, opset=999), "onnxruntime", [], id="no release"),
         pytest.param(written(RELU, opset=999), "onnxruntime@1.99", [], id="newer than known"),
+        pytest.param(written(RELU, opset=28), "onnxruntime@1.32", [], id="read by one that is run as an earlier one"),
+        pytest.param(
+            written(RELU, opset=29),
+            "onnxruntime@1.32.1",
+            ["onnxruntime@1.32.1 reads opsets of ai.onnx up to 28, the file imports 29"],
+            id="not read by one that is run as an earlier one",
+        ),
         pytest.param(written(RELU, opset=20), "onnxruntime@1", [], id="the newest of its line"),
         pytest.param(written(RELU, opset=20), "tensorrt@8.6", [], id="another runtime"),
     ],

@@ -89,6 +89,21 @@ def test_the_range_of_releases(name: str) -> None:
     assert f"{name} 99.1 is newer than what is known: taken as {newest}, the newest release that is" in said
 
 
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [
+        ("torchscript@99.1", "torchscript 99.1 is newer than what is known: taken as 2.9, the newest release that is"),
+        (
+            "onnxruntime@1.32",
+            "onnxruntime 1.32: which files it reads is known, but what it executes is not: taken as 1.31, the newest "
+            "release that is",
+        ),
+    ],
+)
+def test_what_is_said_of_a_newer_release(called: str, said: str) -> None:
+    assert said in analyze(BERT, gpu="t4", dims={"batch": 1, "sequence": 8}, runtime=called).assumptions
+
+
 @pytest.mark.parametrize(("name", "change"), CHANGES, ids=[f"{name} {change.what}" for name, change in CHANGES])
 def test_a_change(name: str, change: Change) -> None:
     """Each is within the history, names rules that the runtime has, and makes the release before it another one."""

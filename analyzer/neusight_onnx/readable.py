@@ -11,6 +11,7 @@ from neusight_onnx.releases import Release, is_before, release_text
 from neusight_onnx.releases.onnxruntime_files import (
     FIRST_RELEASES,
     IR_VERSIONS,
+    LOOKED_AT,
     OPSETS,
     OPSETS_ML,
     first_that_reads,
@@ -33,12 +34,16 @@ def unread(model: Model, runtime: Runtime) -> Iterator[Unread]:
     """What of a file ONNX Runtime's ``release`` refuses, which its newest may take: the opsets, the IR version, and
     operators of com.microsoft by name and by their attributes and how many inputs and outputs they have.
 
-    Nothing where no release was asked for, or one that is newer than all that is known; nor of other runtimes: PyTorch
-    runs the model that the file was exported from, and TensorRT's parser goes by operators, not by versions.
+    Nothing where no release was asked for, or one that is newer than all whose files were looked at; nor of other
+    runtimes: PyTorch runs the model that the file was exported from, and TensorRT's parser goes by operators, not by
+    versions.
     """
-    if runtime.name != "onnxruntime" or runtime.release is None or runtime.newer is not None:
+    if runtime.name != "onnxruntime" or runtime.release is None:
         return
-    release, called = runtime.release, runtime.label
+    release = runtime.newer or runtime.release
+    if is_before(LOOKED_AT, release):
+        return
+    called = f"{runtime.name}@{release_text(release)}"
     for domain, table in (("", OPSETS), ("ai.onnx.ml", OPSETS_ML)):
         opset, newest_opset = model.opsets.get(domain, 0), newest_read(table, release)
         if opset > newest_opset:

@@ -16,10 +16,11 @@ from neusight_onnx.memory import RunMemory, available_bytes
 from neusight_onnx.operator_host import call_us
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, takes_tf32
 from neusight_onnx.preparation import PreparedModel
-from neusight_onnx.releases import Change, release_text
+from neusight_onnx.releases import Change, is_before, release_text
+from neusight_onnx.releases.onnxruntime_files import LOOKED_AT
 from neusight_onnx.report.model import Settings
 from neusight_onnx.report.quantities import capacity
-from neusight_onnx.runtime import Runtime
+from neusight_onnx.runtime import TORCHSCRIPT, Runtime
 from neusight_onnx.stream import SLOWER_ON_CHIP
 
 if TYPE_CHECKING:
@@ -149,12 +150,15 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
 
 
 def of_a_newer_release(runtime: Runtime) -> Iterator[str]:
-    """That a release that was asked for isn't known yet."""
-    if runtime.newer is not None:
-        yield (
-            f"{runtime.name} {release_text(runtime.newer)} is newer than what is known: taken as "
-            f"{release_text(runtime.described_release)}, the newest release that is"
-        )
+    """That what a release executes that was asked for isn't known yet."""
+    if runtime.newer is None:
+        return
+    called, release = (TORCHSCRIPT if runtime.scripted else runtime.name), release_text(runtime.newer)
+    taken = f"taken as {release_text(runtime.described_release)}, the newest release that is"
+    if runtime.name == "onnxruntime" and not is_before(LOOKED_AT, runtime.newer):
+        yield f"{called} {release}: which files it reads is known, but what it executes is not: {taken}"
+    else:
+        yield f"{called} {release} is newer than what is known: {taken}"
 
 
 def of_the_last_release(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:

@@ -91,9 +91,9 @@ def opset(subject: Subject) -> Iterator[Found]:
     explanation="The target names a release of ONNX Runtime (onnxruntime@1.9) that refuses the file: it reads opsets "
     "and IR versions up to those of its time, and of com.microsoft the operators that it came with, with the "
     "attributes, inputs and outputs that they had. What was judged stands for a file like this one that the "
-    "release takes. Which release came with what is known of 1.4 to 1.32, by what they refuse; values of attributes, "
-    "types of inputs and releases of other runtimes aren't looked at (TensorRT's parser goes by operators, PyTorch "
-    "runs the model itself).",
+    "release takes. Which release came with what is known of 1.4 to 1.32, by what they refuse (what 1.32 executes was "
+    "not looked at: it is predicted as 1.31); values of attributes, types of inputs and releases of other runtimes "
+    "aren't looked at (TensorRT's parser goes by operators, PyTorch runs the model itself).",
     fix="take a later release, or export the model for this one",
 )
 def newer_than_the_release(subject: Subject) -> Iterator[Found]:

@@ -1,8 +1,8 @@
-"""NSX6xx: constants that a narrow number format can't hold, as far as the file shows them: only small ones are read."""
+"""NSX6xx: constants that a narrow number format can't hold, as far as the file shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.bodies import nodes_of
-from neusight_onnx.graph.model import Array, InferredGraph, Node, file_name
+from neusight_onnx.graph.contents import Contents, Extremes
+from neusight_onnx.graph.model import Array, InferredGraph, Initializer, Node, file_name
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 
@@ -34,22 +35,83 @@ _GUARDS = frozenset({"Add", "Clip", "Div", "Max"})
 """Where a tiny constant keeps something from becoming zero."""
 
 
+_MOVES = frozenset(
+    {
+        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"),
+        *("Transpose", "Unsqueeze"),
+    }
+)
+"""What they make of a constant holds what the constant does."""
+
+
 def _constants(graph: InferredGraph) -> Iterator[tuple[Node, DataType, Array]]:
     """(node that reads it, type, content) of the small floating-point constants that something at run time reads."""
     values = graph.values
     for node in graph.graph.nodes:
-        if node.op_type in _NO_ARITHMETIC:
+        if node.op_type in _NO_ARITHMETIC or _is_folded(graph, node):
             continue
         for name in node.inputs:
             value = values.get(name)
-            if value is None or value.data is None or not value.is_constant or value.dtype not in _FLOATS:
-                continue
-            outputs = [values.get(output) for output in node.outputs if output]
-            if not all(output is not None and (output.is_constant or output.data is not None) for output in outputs):
-                assert value.dtype is not None
+            if value is not None and value.data is not None and value.is_constant and value.dtype in _FLOATS:
                 yield node, value.dtype, value.data
     for body in graph.bodies.values():
         yield from _constants(body)
+
+
+def _is_folded(graph: InferredGraph, node: Node) -> bool:
+    """Whether all that a node makes is a constant whose content is known: that is looked at where it is read.
+
+    What follows from sizes alone is no such constant, known or not: up to which size it is known is our affair.
+    """
+    outputs = [graph.values.get(output) for output in node.outputs if output]
+    return all(output is not None and output.is_constant and output.data is not None for output in outputs)
+
+
+def _extremes_of(data: Array) -> Extremes:
+    numbers = data.astype(np.float64).reshape(-1)
+    finite = numbers[np.isfinite(numbers)]
+    endless = numbers[np.isinf(numbers)]
+    return Extremes(
+        has_nan=bool(np.isnan(numbers).any()),
+        furthest=float(finite[np.abs(finite).argmax()]) if finite.size else 0.0,
+        infinite=float(endless[0]) if endless.size else 0.0,
+    )
+
+
+def _extremes(
+    graph: InferredGraph, contents: Contents, outer: Mapping[str, tuple[Initializer, ...]] | None = None
+) -> Iterator[tuple[Node, DataType, Extremes]]:
+    """(node that reads it, type, what it holds) of all floating-point constants that something at run time reads."""
+    for node, dtype, data in _constants(graph) if outer is None else ():
+        yield node, dtype, _extremes_of(data)
+    values = graph.values
+    made = {**(outer or {}), **{name: (constant,) for name, constant in graph.graph.initializers.items()}}
+    for node in graph.graph.nodes:
+        content = node.attributes.get("value") if node.op_type == "Constant" else None
+        if isinstance(content, Initializer):
+            made[node.outputs[0]] = (content,)
+            continue
+        read = [name for name in node.inputs if name in made]
+        if not read:
+            continue
+        outputs = [values.get(output) for output in node.outputs if output]
+        if node.op_type in _MOVES and all(output is not None and output.is_constant for output in outputs):
+            moved = read if node.op_type == "Concat" else [name for name in read if name == node.inputs[0]]
+            made |= dict.fromkeys(node.outputs, tuple(constant for name in moved for constant in made[name]))
+            continue
+        if node.op_type in _NO_ARITHMETIC:
+            continue
+        for name in read:
+            value = values.get(name)
+            if value is None or value.data is not None or not value.is_constant or value.dtype not in _FLOATS:
+                continue
+            for constant in made[name]:
+                kept = constant.data  # of a type that shapes aren't computed in
+                found = contents.of(constant) if kept is None else _extremes_of(kept)
+                if found is not None:
+                    yield node, value.dtype, found
+    for body in graph.bodies.values():
+        yield from _extremes(body, contents, made)
 
 
 def _may_meet_fp16(subject: Subject) -> bool:
@@ -91,14 +153,14 @@ def beyond_range(subject: Subject) -> Iterator[Found]:
     if subject.shaped is None or not _may_meet_fp16(subject):
         return
     found = []
-    for node, dtype, data in _constants(subject.shaped.inferred):
+    for node, dtype, extremes in _extremes(subject.shaped.inferred, subject.contents):
         if node.op_type in _RANGES or _stays_wide(subject, dtype):
             continue
-        size = np.abs(data.astype(np.float64))
         # what is infinite already was made so by a conversion only where the type is float16 itself
-        beyond = np.isinf(size) if dtype is DataType.FLOAT16 else (size > FP16_MAX) & np.isfinite(size)
-        if beyond.any():
-            found.append((file_name(node.name), float(data[beyond].flat[0])))
+        if dtype is DataType.FLOAT16 and extremes.infinite:
+            found.append((file_name(node.name), extremes.infinite))
+        elif abs(extremes.furthest) > FP16_MAX:
+            found.append((file_name(node.name), extremes.furthest))
     if found:
         summary = _summary(found, "constants beyond float16's range")
         yield Found(message=summary.message, node=summary.node, severity=_severity(subject))
@@ -138,7 +200,7 @@ def below_range(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.SHAPES,
     explanation="A constant of the model holds NaN. Whatever is computed with it is NaN, too: training diverged, or "
-    "the file is damaged.",
+    "the file is damaged. Weights are looked at up to 4 GiB of a model, in its file and beside it.",
     fix="export the model again from sound weights",
 )
 def not_a_number(subject: Subject) -> Iterator[Found]:
@@ -146,8 +208,8 @@ def not_a_number(subject: Subject) -> Iterator[Found]:
         return
     found = [
         (file_name(node.name), float("nan"))
-        for node, _, data in _constants(subject.shaped.inferred)
-        if np.isnan(data).any()
+        for node, _, extremes in _extremes(subject.shaped.inferred, subject.contents)
+        if extremes.has_nan
     ]
     if found:
         yield _summary(found, "constants that are not a number")

@@ -20,6 +20,7 @@ from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.refused import is_plugin
 from neusight_onnx.lowering.registry import HOST_ALONE
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
+from neusight_onnx.preparation import why_uncaptured
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runnable import BY_PAIRS, ENGINE_LACKS, SYMMETRIC, quantised_for_others, refused_pair, runtime_misfit
@@ -286,6 +287,30 @@ def not_of_pytorch(subject: Subject) -> Iterator[Found]:
     message = quantised_for_others(subject.model.graph, subject.target.runtime)
     if message is not None:
         yield Found(message=message.partition(";")[0])
+
+
+@checks(
+    "NSX510",
+    "CUDA graph that can't be captured",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The target asks for CUDA graphs, and the host has something to do in the middle of the run: it waits "
+    "for a result, copies what it computes of sizes, or decides a branch or a trip. ONNX Runtime's CUDA provider "
+    "refuses such a session, or fails as it captures the run. In other runtimes it is a warning: what captures the run "
+    "as a whole fails there, too. What is predicted is the run without CUDA graphs.",
+    fix="leave CUDA graphs out, or take what the finding names out of the model",
+)
+def not_captured(subject: Subject) -> Iterator[Found]:
+    prepared = subject.prepared
+    if not subject.target.cuda_graph or prepared is None or prepared.runtime.captured:
+        return
+    reason = why_uncaptured(prepared)
+    if reason is not None:
+        refuses = prepared.runtime.name == "onnxruntime"
+        yield Found(
+            message=f"the run can't be captured in {prepared.runtime.label}: {reason}",
+            severity=Severity.ERROR if refuses else Severity.WARNING,
+        )
 
 
 def _last(domain: str, op_type: str) -> float:

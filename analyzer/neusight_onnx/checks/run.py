@@ -17,6 +17,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError, OptionError, shown
 from neusight_onnx.execution import formats_of_products
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.contents import LOOKED_AT_BYTES, Contents, contents_of
 from neusight_onnx.graph.model import Graph, Model, Notice, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
@@ -176,7 +177,7 @@ def _mistaken(target: Target, mistake: NeusightError, config: Path | None) -> Fi
         severity=rule.severity,
         model=_path_of(target) if written is None else str(written),
         node=None,
-        message=str(mistake),
+        message=str(mistake).removeprefix(f"{target.written_in}: "),  # the place says it
         fix=rule.fix,
         targets=(target.name,),
         allowed=None,
@@ -314,6 +315,7 @@ class _Bench:
     work: Workbench = field(default_factory=Workbench)
     parameters: dict[int, int] = field(default_factory=dict)
     kernel_types: dict[int, frozenset[tuple[DataType, bool]]] = field(default_factory=dict)
+    contents: dict[int, Contents] = field(default_factory=dict)
 
 
 def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
@@ -382,6 +384,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         include_io=target.include_io,
         channels_last=target.channels_last,
     )
+    contents = kept(bench.contents, id(model), lambda: contents_of(model))
     outcome = None
     if not_predicted is None:
         try:
@@ -401,10 +404,23 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         executed_precision=None if outcome is None else outcome.precision,
         product_formats=formats_of_products(prepared.work) if outcome is None else outcome.product_formats,
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
-        assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
+        assumptions=(
+            *(prepared.graph.assumptions if outcome is None else outcome.assumptions),
+            *_not_looked_at(contents),
+        ),
+        contents=contents,
         share_at_bounds=0.0 if outcome is None else outcome.share_at_bounds,
         padding=None if outcome is None else outcome.padding,
         little_narrowed=None if outcome is None else _little_narrowed(outcome.warnings),
+    )
+
+
+def _not_looked_at(contents: Contents) -> tuple[str, ...]:
+    if not contents.left_out_bytes:
+        return ()
+    return (
+        f"{contents.left_out_bytes:,} bytes of weights were not looked at for NaN and for what float16 can't hold: "
+        f"of a model, {LOOKED_AT_BYTES // 2**30} GiB are",
     )
 
 

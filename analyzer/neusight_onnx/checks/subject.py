@@ -12,6 +12,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, shown
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import Bindings, make_bindings
+from neusight_onnx.graph.contents import NOTHING, Contents
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.padding_gain import PaddingGain
@@ -110,6 +111,8 @@ class Subject:
     """Of the kernels' time, what goes to sizes that data decide, counted at the most that they can be."""
     padding: PaddingGain | None = None
     """What padded rows of products would save, where that counts."""
+    contents: Contents = NOTHING
+    """What the large constants of the file hold."""
     little_narrowed: str | None = None
     """That the format which the target asks for concerns hardly anything of the model."""
 

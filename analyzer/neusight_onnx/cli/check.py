@@ -131,10 +131,9 @@ def check_command(
 
 def _refuse_mistakes(verdict: Verdict) -> None:
     """CheckError for targets that can't be judged, since what was asked of them is a slip."""
-    from neusight_onnx.checks import MISTAKEN
     from neusight_onnx.report.quantities import counted
 
-    mistaken = [finding.message for finding in verdict.findings if finding.code == MISTAKEN]
+    mistaken = [target.mistake for target in verdict.mistaken]
     if mistaken:
         others = f" (and {counted(len(mistaken) - 1, 'target')} more, as the report says)" if mistaken[1:] else ""
         raise CheckError(mistaken[0] + others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.runtime import get_runtime
@@ -16,8 +17,8 @@ def assumed_by_all(assumptions: Iterable[Iterable[str]], settings: Sequence[tupl
     """The assumptions of several cases, in order; of those that differ in figures only, the first with a remark.
 
     What an undecided If costs is another figure at each size and on each GPU; figures in quoted names are none.
-    ``settings``: what each case is run in, such as (precision, runtime); of an assumption that some of these lack it is
-    said which have it.
+    ``settings``: what each case is, as (precision, runtime, GPU, sizes such as "batch=8" ...), as far as these vary; of
+    an assumption that some lack it is said which have it, or that some do where these are many.
     """
     kinds: dict[str, dict[str, None]] = {}
     met: dict[str, dict[tuple[str, ...], None]] = {}
@@ -29,7 +30,7 @@ def assumed_by_all(assumptions: Iterable[Iterable[str]], settings: Sequence[tupl
     found = []
     for kind, texts in kinds.items():
         first = next(iter(texts))
-        where = _where(tuple(met.get(kind, ())), frozenset(settings))
+        where = _where(first, tuple(met.get(kind, ())), frozenset(settings))
         differs = "" if len(texts) == 1 else " (of one case; in others the figures differ)"
         found.append(f"{first}{where}{differs}")
     return tuple(found)
@@ -48,15 +49,32 @@ def widened_at_some(widens: Mapping[tuple[str, ...], Collection[bool]]) -> Itera
         )
 
 
-def _where(own: Sequence[tuple[str, ...]], every: frozenset[tuple[str, ...]]) -> str:
-    """Which settings an assumption holds for, by one of what varies if that decides it; "" for all."""
-    if len(own) == len(every):
+_MOST_NAMED = 4
+"""Settings that an assumption's remark lists."""
+
+
+def _where(text: str, own: Sequence[tuple[str, ...]], every: frozenset[tuple[str, ...]]) -> str:
+    """Which settings an assumption holds for, by the fewest parts of them that decide it; "" for all, and where
+    ``text`` names the GPU itself."""
+    if len(own) == len(every) or (own and all(len(each) > 2 and f"'{each[2]}'" in text for each in own)):
         return ""
-    for place in range(len(own[0])):
-        names = tuple(dict.fromkeys(setting[place] for setting in own))
-        if {setting for setting in every if setting[place] in names} == set(own):
-            return f" (holds for {', '.join(names)})"
-    return f" (holds for {', '.join(' in '.join(setting) for setting in own)})"
+    places = [place for place in range(len(own[0])) if len({setting[place] for setting in every}) > 1]
+    for number in range(1, len(places) + 1):
+        for chosen in combinations(places, number):
+            parts = dict.fromkeys(tuple(setting[place] for place in chosen) for setting in own)
+            if {setting for setting in every if tuple(setting[place] for place in chosen) in parts} == set(own):
+                if len(parts) > _MOST_NAMED:
+                    break
+                return f" (holds for {', '.join(_setting_text(chosen, part) for part in parts)})"
+    return " (of some cases)"
+
+
+def _setting_text(places: Sequence[int], parts: Sequence[str]) -> str:
+    text = ""
+    for place, part in zip(places, parts, strict=True):
+        link = ("", " in ", " on ")[place] if place < 3 else " " if "=" in text else " at "
+        text += f"{link if text else ''}{part}"
+    return text
 
 
 def _kind(text: str) -> str:

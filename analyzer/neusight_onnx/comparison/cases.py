@@ -155,9 +155,9 @@ def _labels(runtimes: str | Sequence[str], *, channels_last: bool, in_training: 
 class _Found:
     """What the cases of a comparison have said so far.
 
-    ``own_specs``: each GPU as it is called in itself, by the name that it is compared by. ``settings``: precision and
-    runtime that each case was asked for with; ``widens``: what :func:`widened_at_some` asks of them. ``left_out``,
-    ``impossible``: GPUs, runtimes and sizes without a case.
+    ``own_specs``: each GPU as it is called in itself, by the name that it is compared by. ``settings``: precision,
+    runtime, GPU and sizes that each case was asked for with; ``widens``: what :func:`widened_at_some` asks of them.
+    ``left_out``, ``impossible``: GPUs, runtimes and sizes without a case.
     """
 
     prices: Prices
@@ -239,7 +239,7 @@ class _Found:
             return
         self.seen.add(key)
         self.assumptions.append(outcome.assumptions)
-        self.settings.append((precision, runtime))
+        self.settings.append((precision, runtime, spec.name, *(f"{name}={size}" for name, size in sizes.items())))
         self.widens.setdefault((precision, runtime), set()).add(outcome.widens)
         self.warnings |= dict.fromkeys(outcome.warnings)
         self.cases.append(

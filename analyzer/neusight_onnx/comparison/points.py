@@ -118,7 +118,7 @@ def sweep(
         at=at,
         points=tuple(found.points),
         series=series,
-        assumptions=assumed_by_all(found.assumptions),
+        assumptions=assumed_by_all(found.assumptions, found.settings),
         warnings=(
             *found.warnings,
             *widened_at_some({(runtime,): found.widens}),
@@ -174,6 +174,7 @@ class _Found:
     points: list[Point] = field(default_factory=list)
     captured: list[bool] = field(default_factory=list)
     assumptions: list[tuple[str, ...]] = field(default_factory=list)
+    settings: list[tuple[str, ...]] = field(default_factory=list)
     widens: set[bool] = field(default_factory=set)
     fixed: dict[str, int] | None = None
     derived: dict[str, None] = field(default_factory=dict)
@@ -198,6 +199,7 @@ class _Found:
         self.captured.append(prepared.runtime.captured)
         self.precision, self.product_formats = outcome.precision, outcome.product_formats
         self.assumptions.append(outcome.assumptions)
+        self.settings.append(("", "", "", *(f"{name}={chosen[name]}" for name in self.varied)))
         self.widens.add(outcome.widens)
         self.warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))
         bound = prepared.shaped.bound.symbols

@@ -40,6 +40,7 @@ class Initializer:
 
     ``data`` is kept only for small tensors; a weight's bytes are never read. ``external`` is the file's name
     (as written in the model) if the bytes lie outside the model file; ``missing`` if that file is not there.
+    ``stored_at``: where in that file, or in the model's, the packed bytes of one begin whose data was not kept.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Initializer:
     data: Array | None = None
     external: str | None = None
     missing: bool = False
+    stored_at: int | None = None
 
     @property
     def element_count(self) -> int:

@@ -388,6 +388,15 @@ class _Files:
         return notices
 
 
+def external_path(model: Path, data: ExternalData) -> Path | None:
+    """The file beside ``model`` that external data lie in; None where it isn't there, or holds less.
+
+    ModelError for a place outside the model's folder.
+    """
+    missing, _ = _Files(model=model).look(data, wanted=False)
+    return None if missing else model.parent / data.location
+
+
 def _escaping(data: ExternalData, *, is_link: bool = False) -> str:
     where = "leads by a link out of" if is_link else "is not inside"
     return (

@@ -157,8 +157,9 @@ class TensorDecoder:
                 f"contradicts itself: tensor {shown(name)!r} ({dtype.label}, shape {_shape(shape)}) needs "
                 f"{dtype.bytes_of(count)} bytes and has {stop - start}"
             )
-        data = from_bytes(dtype, shape, self.buffer[start:stop]) if is_kept(dtype, count) else None
-        return Initializer(name=name, dtype=dtype, shape=shape, data=data)
+        if not is_kept(dtype, count):
+            return Initializer(name=name, dtype=dtype, shape=shape, stored_at=start)
+        return Initializer(name=name, dtype=dtype, shape=shape, data=from_bytes(dtype, shape, self.buffer[start:stop]))
 
     def _typed_tensor(
         self, name: str, dtype: DataType, shape: tuple[int, ...], count: int, typed: list[tuple[int, int, int, int]]
@@ -170,7 +171,11 @@ class TensorDecoder:
             least = {4: 4, 10: 8}.get(typed[0][0], 1) * (count if dtype.bits >= 8 else dtype.bytes_of(count))
             if held < least:
                 raise _contradicting(name, dtype, shape)
-            return Initializer(name=name, dtype=dtype, shape=shape)
+            # float_data and double_data are packed as raw_data is, where the type is theirs
+            number, wire, start, stop = typed[0]
+            packed = wire == BYTES and {4: DataType.FLOAT32, 10: DataType.FLOAT64}.get(number) is dtype
+            whole = packed and stop - start == dtype.bytes_of(count)
+            return Initializer(name=name, dtype=dtype, shape=shape, stored_at=start if whole else None)
         buffer = self.buffer
         pieces: list[Array] = []
         for number, wire, start, stop in typed:
@@ -225,7 +230,15 @@ class TensorDecoder:
         data = ExternalData(tensor=name, location=location, offset=offset, byte_count=needed)
         missing, content = self._external_files.look(data, wanted=is_kept(dtype, count))
         array = None if content is None else from_bytes(dtype, shape, content)
-        return Initializer(name=name, dtype=dtype, shape=shape, data=array, external=location, missing=missing)
+        return Initializer(
+            name=name,
+            dtype=dtype,
+            shape=shape,
+            data=array,
+            external=location,
+            missing=missing,
+            stored_at=offset if array is None and not missing else None,
+        )
 
     def sparse_tensor(self, position: int, end: int) -> Initializer:
         """A SparseTensorProto; runtimes make it dense when they load the model, so its zeros count as bytes."""

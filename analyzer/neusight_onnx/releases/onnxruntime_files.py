@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 from neusight_onnx.releases import Release, is_before
 
+LOOKED_AT: Release = (1, 32)
+"""The newest release that was looked at; what it executes may not have been."""
+
 OPSETS: Mapping[Release, int] = {
     (1, 4): 12,
     (1, 6): 13,

@@ -10,7 +10,7 @@ from neusight_onnx.report.check_words import (
     memory_text,
     place,
     settings_text,
-    throughput_text,
+    throughput_in_full,
 )
 from neusight_onnx.report.markdown_text import code, table, text
 from neusight_onnx.report.verdict import Finding, Verdict
@@ -28,7 +28,7 @@ def verdict_to_markdown(verdict: Verdict) -> str:
                     "passed" if target.passed else "**failed**",
                     text(settings_text(target)),
                     latency_text(target),
-                    throughput_text(target),
+                    throughput_in_full(target),
                     memory_text(target),
                     text(limits_text(target)),
                 )

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from neusight_onnx.report.execution import idle_text, run_texts
+from neusight_onnx.report.execution import idle_text, run_texts, tokens_text
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import NAME_WIDTH, capacity, counted, dims_text, duration, shorten, significant
@@ -77,6 +77,12 @@ def throughput_text(target: TargetVerdict) -> str:
     if totals is None or idle_text(totals):
         return "-"
     return f"{'<' if totals.partial else ''}{significant(totals.throughput_per_s)}/s"
+
+
+def throughput_in_full(target: TargetVerdict) -> str:
+    """ "35.1/s, 1 new token each: 35.1 tokens/s", as a limit may be in either; as :func:`throughput_text` elsewhere."""
+    totals = target.totals
+    return throughput_text(target) + ("" if totals is None else tokens_text(totals))
 
 
 def memory_text(target: TargetVerdict) -> str:

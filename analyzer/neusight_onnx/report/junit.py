@@ -10,7 +10,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from xml.sax.saxutils import escape, quoteattr
 
-from neusight_onnx.report.check_words import latency_text, limits_text, memory_text, not_judged, place, throughput_text
+from neusight_onnx.report.check_words import (
+    latency_text,
+    limits_text,
+    memory_text,
+    not_judged,
+    place,
+    throughput_in_full,
+)
 from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import printable
@@ -105,7 +112,7 @@ def _properties(target: TargetVerdict, verdict: Verdict) -> Iterator[tuple[str, 
         yield f"dim {name}", str(size)
     yield "limits", limits_text(target)
     yield "latency", target.not_predicted or latency_text(target)
-    yield "throughput", throughput_text(target)
+    yield "throughput", throughput_in_full(target)
     yield "memory", memory_text(target)
     for number, text in enumerate(target.assumptions, 1):
         yield f"assumption {number}", text
