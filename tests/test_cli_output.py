@@ -246,7 +246,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], absent: set[
         ("sweep", "r.csv", "gpu,precision,"),
         ("check", "r.xml", "<?xml"),
         ("check", "r.sarif", "{"),
-        ("check", "r.csv", "failed:"),
+        ("check", "r.txt", "failed:"),
         ("inspect", "r.json", "{"),
     ],
 )
