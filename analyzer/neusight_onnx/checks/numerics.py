@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -68,6 +69,13 @@ def _is_folded(graph: InferredGraph, node: Node) -> bool:
 
 
 def _extremes_of(data: Array) -> Extremes:
+    if data.size == 1:
+        number = float(data.reshape(-1)[0])
+        return Extremes(
+            has_nan=math.isnan(number),
+            furthest=number if math.isfinite(number) else 0.0,
+            infinite=number if math.isinf(number) else 0.0,
+        )
     numbers = data.astype(np.float64).reshape(-1)
     finite = numbers[np.isfinite(numbers)]
     endless = numbers[np.isinf(numbers)]
