@@ -59,6 +59,7 @@ BY_MANY_BLOCKS = ((20, 20_000), (40, 10_000), (80, 8000), (199, 5000), (799, 300
 (``should_use_multiblock`` of ``TensorTopK.cu``, as remembered)."""
 LONG_ROW_OF_MANY = 400
 EXPONENT_BITS = {DataType.FLOAT16: 5, DataType.BFLOAT16: 8, DataType.FLOAT32: 8, DataType.FLOAT64: 11}
+"""IEEE 754, and of bfloat16 float32's. Integers have none: all their digits are looked at."""
 SORT_SMALL = 1024
 """Rows that PyTorch sorts within a block's shared memory in one pass."""
 
